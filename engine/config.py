@@ -1,0 +1,178 @@
+"""What an engine is built with (`EngineConfig`) and what can change while it runs (`LiveSettings`).
+
+Both are frozen: a change makes a new value, validated as a whole, or none at all. Knows nothing of how a
+setting is carried out; needs no torch, so that the window and the command line can use it too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+DraftMethod = Literal["off", "ngram"]
+Dtype = Literal["auto", "float32", "bfloat16"]
+Device = Literal["auto", "cpu", "cuda"]
+
+BLOCK_SIZES = (8, 16, 32, 64, 128)  # tokens; a power of two keeps slot arithmetic to shifts and masks
+
+
+class SettingRefused(ValueError):
+    """A change that was not made. `key` names the setting; the message names the limit and the remedy."""
+
+    def __init__(self, key: str, message: str):
+        super().__init__(message)
+        self.key = key
+
+
+class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that change between two steps, without a restart."""
+
+    max_batch: int = 16  # sequences running at once
+    max_context: int = 2048  # tokens, prompt and output; binds requests admitted later
+    kv_blocks: int = 512  # size of the KV pool
+    token_budget: int = 256  # tokens scheduled in one step, drafts included
+    draft_length: int = 4  # γ, drafted tokens per sequence and pass; 0 = off
+    draft_method: DraftMethod = "ngram"
+    chunked_prefill: bool = True  # off: a prompt is computed whole, before any decode
+    prefix_cache: bool = True
+    watermark: float = 0.01  # share of the pool that admission leaves free, so that running rows can grow
+    # Sampling of requests that don't set their own.
+    temperature: float = 0.0  # 0 = greedy
+    top_k: int = 0  # 0 = off
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What needs a rebuild to change: the model, where and in what precision it runs, the block size."""
+
+    model: str = "default"  # "default", a Hugging Face directory, a .gguf file, or a hub id
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    block_size: int = 16  # tokens
+    threads: int = 0  # CPU threads of the engine; 0 = torch's choice
+    seed: int = 0  # seed of requests that bring none (combined with the request's number)
+    start_paused: bool = False
+    settings: LiveSettings = LiveSettings()
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """What a slider shows: the range that a setting may take now, and why it ends there."""
+
+    low: float
+    high: float
+    unit: str
+    reason: str = ""
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits and formulas need to know of the loaded model."""
+
+    name: str
+    architecture: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocabulary: int
+    max_positions: int  # longest context the checkpoint was trained for, tokens
+    parameters: int
+    weight_bytes: int
+    dtype: str
+    kv_bytes_per_token: int
+
+
+_UNITS = {
+    "max_batch": "sequences",
+    "max_context": "tokens",
+    "kv_blocks": "blocks",
+    "token_budget": "tokens per step",
+    "draft_length": "tokens",
+    "watermark": "of the pool",
+    "temperature": "",
+    "top_k": "tokens, 0 = off",
+    "top_p": "",
+    "min_p": "",
+}
+MAX_BATCH = 512
+MAX_DRAFT = 16  # beyond this a pass verifies mostly rejected work
+MAX_BUDGET = 16_384
+
+
+def limits(model: Model, block_size: int, kv_blocks_max: int) -> dict[str, Limit]:
+    """The absolute range of each numeric setting for this model; `validate` adds what binds them together."""
+    context = model.max_positions
+    ranges: dict[str, tuple[float, float, str]] = {
+        "max_batch": (1, MAX_BATCH, "upper end of what this engine schedules"),
+        "max_context": (16, context, f"the model was trained for {context:,} tokens"),
+        "kv_blocks": (4, kv_blocks_max, f"memory: {kv_blocks_max:,} blocks fit beside the weights"),
+        "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
+        "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
+        "watermark": (0.0, 0.5, "half the pool"),
+        "temperature": (0.0, 5.0, ""),
+        "top_k": (0, model.vocabulary, "size of the vocabulary"),
+        "top_p": (0.01, 1.0, ""),
+        "min_p": (0.0, 1.0, ""),
+    }
+    return {key: Limit(low, high, _UNITS[key], why) for key, (low, high, why) in ranges.items()}
+
+
+def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
+    """`settings` with `changes` made, types checked. Raises SettingRefused for a name or type that is none."""
+    known = {f.name: f for f in msgspec.structs.fields(LiveSettings)}
+    clean: dict[str, object] = {}
+    for key, value in changes.items():
+        if key not in known:
+            raise SettingRefused(key, f"there is no setting '{key}'; settings are {', '.join(known)}")
+        try:
+            clean[key] = msgspec.convert(value, known[key].type, strict=False)
+        except msgspec.ValidationError as error:
+            raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
+    return msgspec.structs.replace(settings, **clean)
+
+
+def validate(
+    settings: LiveSettings,
+    bounds: dict[str, Limit],
+    block_size: int,
+    largest_need: int = 0,
+    needed_by: str = "",
+) -> None:
+    """Check a whole set of settings. Raises SettingRefused naming the first limit that is broken.
+
+    `largest_need`: tokens that the longest live sequence may come to hold (its prompt and output cap);
+    `needed_by`: that sequence, in words.
+    """
+    for key, limit in bounds.items():
+        value = getattr(settings, key)
+        if not limit.low <= value <= limit.high:
+            why = f": {limit.reason}" if limit.reason and value > limit.high else ""
+            raise SettingRefused(key, f"{key} {value:g} is outside {limit.low:g} to {limit.high:g} {limit.unit}{why}")
+    if settings.token_budget < settings.max_batch:
+        raise SettingRefused(
+            "token_budget",
+            f"token_budget {settings.token_budget} is under max_batch {settings.max_batch}: every running "
+            "sequence needs one token a step; lower max_batch or raise token_budget",
+        )
+    held = settings.kv_blocks * block_size
+    if largest_need > held:
+        raise SettingRefused(
+            "kv_blocks",
+            f"{settings.kv_blocks} blocks hold {held:,} tokens, but {needed_by or 'a running sequence'} may need "
+            f"{largest_need:,}; {-(-largest_need // block_size)} blocks are the least now",
+        )
+    if settings.max_context > held:
+        raise SettingRefused(
+            "kv_blocks",
+            f"max_context {settings.max_context:,} needs {-(-settings.max_context // block_size)} blocks, the pool "
+            f"has {settings.kv_blocks}; lower max_context or raise kv_blocks",
+        )
+    longest = max(settings.max_context, largest_need)
+    if not settings.chunked_prefill and settings.token_budget < longest:
+        raise SettingRefused(
+            "chunked_prefill",
+            f"without chunked prefill a prompt is computed in one step: token_budget must be at least "
+            f"{longest:,}, it is {settings.token_budget:,}",
+        )

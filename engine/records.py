@@ -1,0 +1,474 @@
+"""THE CONTRACT: everything that crosses between the engine's process and a reader of it.
+
+Small immutable structs, msgpack-encoded; arrays are packed little-endian structured buffers, described by the
+dtypes below. Like video: a `Keyframe` carries the whole state, a `StepRecord` only what a step changed, a
+`Between` what changed while no step ran. The same bytes go over the pipe, into a recording and out of it.
+
+Sequences and blocks are integers. Times are nanoseconds. `clock` times are on the *engine clock*: monotonic
+time less all time paused or held back by slow motion, so that latencies computed from them leave that out.
+A reader skips fields that it doesn't know; `SCHEMA` changes when one that it needs changes meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import EngineConfig, Limit, LiveSettings, Model
+
+SCHEMA = 1
+
+NONE = 0xFFFFFFFF  # no owner, no block
+
+# states of a block: three, never two
+FREE, CACHED, USED = 0, 1, 2
+# kinds of a row; a decode row with drafts is a verification
+PREFILL, DECODE = 0, 1
+# verdicts on a drafted token, and the two origins of the token that ends a pass
+ACCEPTED, REJECTED, DISCARDED, RESAMPLED, BONUS = 0, 1, 2, 3, 4
+VERDICTS = ("accepted", "rejected", "discarded", "resampled", "bonus")
+
+ROW = np.dtype([
+    ("seq", "<u4"),
+    ("kind", "u1"),
+    ("scheduled", "<u4"),  # tokens computed by this row: its own and its drafts
+    ("context", "<u4"),  # tokens with K/V kept after the step (rejected drafts don't count)
+    ("known", "<u4"),  # prompt and output tokens after the step
+    ("drafted", "<u2"),
+    ("accepted", "<u2"),
+    ("emitted", "<u2"),
+])
+BLOCK = np.dtype([("block", "<u4"), ("state", "u1"), ("refcount", "<u2"), ("filled", "<u2"), ("owner", "<u4")])
+# a table change (seq, index, block): entry `index` of the table is `block`; block NONE: the table ends before index
+TABLE = np.dtype([("seq", "<u4"), ("index", "<u4"), ("block", "<u4")])
+# an output token; `position` counts from the sequence's first prompt token
+TOKEN = np.dtype([("seq", "<u4"), ("position", "<u4"), ("token", "<u4"), ("origin", "u1")])
+ORIGINS = ("sampled", "accepted", "resampled", "bonus")
+SAMPLED = 0  # TOKEN.origin; 1..3 follow ORIGINS
+# a drafted token (accepted, rejected, discarded) or the token that ended the pass (resampled, bonus).
+# p, q: target and draft probability; draw: the uniform number that decided (NaN where none was drawn)
+DRAFT = np.dtype([
+    ("seq", "<u4"),
+    ("position", "<u4"),
+    ("token", "<u4"),
+    ("verdict", "u1"),
+    ("p", "<f4"),
+    ("q", "<f4"),
+    ("draw", "<f4"),
+])
+
+
+def pack(rows: list[tuple], dtype: np.dtype) -> bytes:
+    """Rows of plain tuples as one packed buffer."""
+    return np.array(rows, dtype=dtype).tobytes() if rows else b""
+
+
+def unpack(buffer: bytes, dtype: np.dtype) -> NDArray:
+    """A read-only structured view of a packed buffer; no copy."""
+    return np.frombuffer(buffer, dtype=dtype)
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+# --- What is asked of the engine ---
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request is sampled; None takes the live setting's default at the time of admission."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    speculate: bool = True  # False: never draft for this request
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """`number` is chosen by the sender, unique in its session; a sequence number is the engine's own."""
+
+    number: int
+    prompt: str = ""
+    system: str = ""  # a system message, chat only
+    raw: bool = False  # leave the chat template out
+    token_ids: list[int] | None = None  # takes the place of `prompt` and its template
+    max_tokens: int = 128
+    stop: list[str] = []
+    ignore_eos: bool = False
+    priority: int = 0  # lower runs first
+    sampling: Sampling = Sampling()
+    label: str = ""  # where it came from: workload, playground, bench
+
+
+class Submit(_Struct):
+    id: int
+    request: Request
+
+
+class Abort(_Struct):
+    """Abort the request of that number; number None aborts all."""
+
+    id: int
+    number: int | None = None
+
+
+class Change(_Struct):
+    """Change live settings: all of them, or none and the Ack says why."""
+
+    id: int
+    changes: dict[str, int | float | bool | str]
+
+
+class Pause(_Struct):
+    id: int
+
+
+class Resume(_Struct):
+    id: int
+
+
+class StepOnce(_Struct):
+    """While paused: run this many steps, then stay paused."""
+
+    id: int
+    steps: int = 1
+
+
+class SetDelay(_Struct):
+    """Slow motion: hold each step back by this long. 0 = full speed."""
+
+    id: int
+    seconds: float
+
+
+class SendKeyframe(_Struct):
+    """Send a keyframe now, and from now on one every `every` steps (0 = none, None = leave as is)."""
+
+    id: int
+    every: int | None = None
+
+
+class Watch(_Struct):
+    """Send the k likeliest next tokens of one sequence with each of its steps; seq None stops that."""
+
+    id: int
+    seq: int | None = None
+    k: int = 10
+
+
+class Stop(_Struct):
+    """End the child in good order."""
+
+    id: int
+
+
+Command = Submit | Abort | Change | Pause | Resume | StepOnce | SetDelay | SendKeyframe | Watch | Stop
+
+
+# --- What the engine says ---
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child knows of its memory, bytes. Zero where a part does not exist on this device."""
+
+    weights: int = 0
+    kv_pool: int = 0
+    allocated: int = 0  # CUDA: torch's allocator, in tensors
+    reserved: int = 0  # CUDA: torch's allocator, from the driver
+    graphs: int = 0
+    resident: int = 0  # RSS of the child
+    baseline: int = 0  # RSS of the child before the model came: Python, torch, libraries
+
+
+class Submitted(_Struct):
+    seq: int
+    number: int
+    prompt_tokens: int
+    max_tokens: int
+    priority: int
+    arrival: int  # engine clock
+    prompt: str  # the first few hundred characters, for lists
+    label: str
+
+
+class Admitted(_Struct):
+    seq: int
+    cached_tokens: int  # taken from the prefix cache, not computed
+    limit: int  # tokens this sequence may come to hold
+    again: bool  # back after a preemption
+
+
+class Preempted(_Struct):
+    """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize"."""
+
+    seq: int
+    cause: str
+    by: int  # the sequence in need, NONE when a setting did it
+    needed: int
+    lost: int  # computed tokens that must be computed again
+
+
+class Finished(_Struct):
+    """`reason`: "stop" (end of sequence or stop string), "length" (max tokens), "context" (max context)."""
+
+    seq: int
+    number: int
+    reason: str
+    output_tokens: int
+    tail: str = ""  # text held back until now
+
+
+class Aborted(_Struct):
+    seq: int
+    number: int
+    reason: str = ""
+
+
+Event = Submitted | Admitted | Preempted | Finished | Aborted
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a step, ns, measured on the step's own thread. On CUDA `forward` comes from events."""
+
+    schedule: int = 0
+    draft: int = 0
+    forward: int = 0
+    sample: int = 0  # sampling and verification
+    commit: int = 0  # tables, hashes, records
+
+    @property
+    def total(self) -> int:
+        return self.schedule + self.draft + self.forward + self.sample + self.commit
+
+
+class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The likeliest next tokens of the watched sequence, after temperature and filters."""
+
+    seq: int
+    position: int
+    tokens: list[int]
+    probabilities: list[float]
+    text: list[str] = []
+
+
+Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks"]
+
+
+class StepRecord(_Struct):
+    """One step, whole. Buffers are described by the dtypes of the same name."""
+
+    v: int
+    step: int  # counts from 1
+    start: int  # monotonic ns
+    clock: int  # engine clock at the start
+    end_clock: int  # engine clock when the step's tokens were there
+    timing: Timing
+    rows: bytes  # ROW
+    blocks: bytes  # BLOCK, final values, at most one entry a block
+    tables: bytes  # TABLE, in order
+    events: list[Event]  # in order; a sequence's Finished comes after its tokens
+    bound: Bound  # what kept the step from doing more
+    running: int  # sequences, after the step
+    waiting: int
+    used: int  # blocks, after the step
+    cached: int
+    free: int
+    emitted: bytes  # TOKEN
+    text: list[str]  # one piece per emitted token; "" while bytes are incomplete or a stop string may follow
+    drafts: bytes  # DRAFT, grouped by sequence, in position order
+    draft_text: list[str]
+    settings: LiveSettings  # in force during the step
+    memory: Memory | None = None  # when newly sampled
+    top: list[TopTokens] = []
+
+
+class Between(_Struct):
+    """What changed while no step ran: arrivals, aborts, settings. `after` is the last finished step."""
+
+    v: int
+    after: int
+    clock: int
+    blocks: bytes
+    tables: bytes
+    events: list[Event]
+    running: int
+    waiting: int
+    used: int
+    cached: int
+    free: int
+    settings: LiveSettings
+    memory: Memory | None = None
+
+
+class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
+    """One unfinished sequence, whole, as a keyframe carries it."""
+
+    seq: int
+    number: int
+    status: Literal["waiting", "running"]
+    prompt_tokens: int
+    known: int
+    computed: int
+    max_tokens: int
+    limit: int
+    priority: int
+    arrival: int
+    first_token: int  # engine clock, 0 = none yet
+    last_token: int
+    cached_tokens: int
+    preemptions: int
+    drafted: int
+    accepted: int
+    prompt: str
+    output: str
+    label: str
+
+
+class Keyframe(_Struct):
+    """The whole state after step `step`, read from the structures themselves."""
+
+    v: int
+    step: int
+    clock: int
+    block_size: int
+    settings: LiveSettings
+    state: bytes  # u1 per block
+    refcount: bytes  # <u2 per block
+    filled: bytes  # <u2 per block
+    owner: bytes  # <u4 per block
+    table_seqs: bytes  # <u4, sequences that hold blocks
+    table_lengths: bytes  # <u4, blocks of each
+    table_blocks: bytes  # <u4, all tables, one after the other
+    sequences: list[SequenceState]
+    running: list[int]  # in scheduling order
+    waiting: list[int]  # in queue order
+    memory: Memory | None = None
+
+
+class Loading(_Struct):
+    """Progress before Ready. `total` 0 = not known."""
+
+    stage: str
+    done: int
+    total: int
+    unit: str = "bytes"
+
+
+class Ready(_Struct):
+    v: int
+    pid: int
+    device: str  # in words, "CPU, 2 threads" or the card's name
+    runner: str  # "cpu", "cuda"
+    config: EngineConfig
+    settings: LiveSettings  # in force: a default that memory didn't allow was lowered
+    model: Model
+    block_size: int
+    limits: dict[str, Limit]
+    notices: list[str] = []  # what the user should know: a shrunken pool, a missing chat template
+
+
+class Ack(_Struct):
+    """The answer to command `id`. `step`: the first step that obeys it. Not ok: nothing changed; `message` says why."""
+
+    id: int
+    ok: bool
+    step: int
+    message: str = ""
+    key: str = ""  # the setting refused, if one was
+    settings: LiveSettings | None = None
+
+
+class Refused(_Struct):
+    """A request that was not taken, with the remedy."""
+
+    number: int
+    message: str
+
+
+class Status(_Struct):
+    """Sent when it changes."""
+
+    paused: bool
+    delay: float  # seconds
+    idle: bool
+
+
+class Notice(_Struct):
+    """Something to tell the user; nothing was lost."""
+
+    message: str
+    level: Literal["info", "warning"] = "warning"
+
+
+class Gap(_Struct):
+    """Records of steps first..last were dropped before a slow reader; a keyframe follows."""
+
+    first: int
+    last: int
+
+
+class Died(_Struct):
+    """The engine is gone. `reason` is for people, `detail` for a bug report."""
+
+    reason: str
+    detail: str = ""
+
+
+class Ended(_Struct):
+    """The child ended in good order."""
+
+
+Message = (
+    StepRecord | Between | Keyframe | Loading | Ready | Ack | Refused | Status | Notice | Gap | Died | Ended
+)
+
+
+class WrongSchema(ValueError):
+    """Bytes that this version can't read, with both versions named."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_messages = msgspec.msgpack.Decoder(Message)
+_commands = msgspec.msgpack.Decoder(Command)
+
+
+class _Version(msgspec.Struct):
+    v: int = SCHEMA
+
+
+_version = msgspec.msgpack.Decoder(_Version)
+
+
+def encode(record: Message | Command) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode(data: bytes) -> Message:
+    """Raises WrongSchema for bytes of another version or of no version at all."""
+    try:
+        return _messages.decode(data)
+    except msgspec.MsgspecError as error:
+        raise WrongSchema(_explain(data, error)) from None
+
+
+def decode_command(data: bytes) -> Command:
+    """Raises WrongSchema."""
+    try:
+        return _commands.decode(data)
+    except msgspec.MsgspecError as error:
+        raise WrongSchema(_explain(data, error)) from None
+
+
+def _explain(data: bytes, error: Exception) -> str:
+    try:
+        version = _version.decode(data).v
+    except msgspec.MsgspecError:
+        return f"these bytes are no Servescope record ({error})"
+    if version == SCHEMA:
+        return f"a damaged record of schema {SCHEMA} ({error})"
+    return f"a record of schema {version}; this version reads schema {SCHEMA}"

@@ -1,0 +1,36 @@
+"""The one selection that links every view: a sequence, a block, or nothing."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal
+
+
+class Selection(QObject):
+    """One sequence and one block at most, chosen anywhere, lit everywhere.
+
+    Signals:
+        changed: the selection is another one now.
+
+    Attributes:
+        seq: the chosen sequence, or None.
+        block: the chosen block, or None. Choosing a block chooses its owner too, where it has one.
+    """
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None):
+        super().__init__(parent)
+        self.seq: int | None = None
+        self.block: int | None = None
+
+    def choose(self, seq: int | None = None, block: int | None = None) -> None:
+        if (seq, block) != (self.seq, self.block):
+            self.seq, self.block = seq, block
+            self.changed.emit()
+
+    def toggle(self, seq: int | None = None, block: int | None = None) -> None:
+        """Choose, or let go of what is already chosen."""
+        if (seq, block) == (self.seq, self.block):
+            self.choose()
+        else:
+            self.choose(seq, block)
