@@ -21,4 +21,6 @@ class Kinds(IntFlag):
     CURSOR = auto()  # the shown moment moved
     SELECTION = auto()
     THEME = auto()  # colours or text scale
-    ALL = STEPS | BLOCKS | TABLES | QUEUE | TOKENS | DRAFTS | MEMORY | SETTINGS | SOURCE | CURSOR | SELECTION | THEME
+    ALL = (
+        STEPS | BLOCKS | TABLES | QUEUE | TOKENS | DRAFTS | MEMORY | SETTINGS | SOURCE | CURSOR | SELECTION | THEME
+    )
