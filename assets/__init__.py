@@ -1,0 +1,1 @@
+"""Fonts and prompt sets, as package data."""
