@@ -1,0 +1,13 @@
+"""Measure the engine and the window. Every bench prints one JSON object with --json."""
+
+from __future__ import annotations
+
+BENCHES = {
+    "engine": ("app.bench.engine", "throughput, time to first token and step times of the engine"),
+    "exactness": ("app.bench.exactness", "greedy float32 output against a dense oracle, over many settings"),
+    "window": ("app.bench.window", "frame, apply and encode times of the window on a synthetic stream"),
+    "overhead": ("app.bench.overhead", "engine throughput with the window open, against headless"),
+    "startup": ("app.bench.startup", "time to the window and to the first token"),
+}
+EXAMPLES = """example:
+  servescope bench engine --streams 8 --prompt-tokens 32 --new-tokens 128 --json"""

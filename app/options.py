@@ -1,0 +1,89 @@
+"""Options that several commands share: the model, where it runs, and its first settings.
+
+A mistake on the command line is a `UsageError`: one clear line, exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn, get_args
+
+from engine.config import (
+    BLOCK_SIZES,
+    Device,
+    Dtype,
+    EngineConfig,
+    LiveSettings,
+    SettingRefused,
+    change,
+)
+
+
+class UsageError(Exception):
+    """What the user typed can't be done; the message names the remedy."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers a mistake with one line, without the usage in front of it."""
+
+    def __init__(self, **kwargs):
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--model",
+        default="default",
+        metavar="MODEL",
+        help="a Hugging Face directory, a .gguf file, or a hub id (default: SmolLM2-135M-Instruct)",
+    )
+    group.add_argument("--dtype", choices=get_args(Dtype), default="auto", help="precision of weights and KV cache")
+    group.add_argument("--device", choices=get_args(Device), default="auto", help="where the model runs")
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of the engine (0: all cores)")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, such as max_batch=8; may be given several times",
+    )
+
+
+def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None) -> EngineConfig:
+    """The configuration that the options ask for. Raises UsageError naming the option and the remedy."""
+    block_size = EngineConfig().block_size
+    changes: dict[str, object] = {}
+    for item in args.set:
+        key, separator, value = item.partition("=")
+        if not separator or not value:
+            raise UsageError(f"--set {item}: expected KEY=VALUE, such as max_batch=8")
+        if key == "block_size":
+            block_size = _block_size(value)
+        else:
+            changes[key] = value
+    if args.threads < 0:
+        raise UsageError(f"--threads {args.threads}: must be 0 (all cores) or more")
+    try:
+        settings = change(defaults or LiveSettings(), changes)
+    except SettingRefused as refusal:
+        raise UsageError(f"--set {refusal.key}: {refusal}") from None
+    return EngineConfig(
+        model=args.model,
+        dtype=args.dtype,
+        device=args.device,
+        block_size=block_size,
+        threads=args.threads,
+        settings=settings,
+    )
+
+
+def _block_size(text: str) -> int:
+    if not text.isdigit() or int(text) not in BLOCK_SIZES:
+        sizes = ", ".join(map(str, BLOCK_SIZES))
+        raise UsageError(f"--set block_size={text}: must be one of {sizes} (a power of two)")
+    return int(text)
