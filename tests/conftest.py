@@ -1,0 +1,36 @@
+"""What every test runs under: no screen, few threads, fast tests first, and a Qt warning is a failure."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ.setdefault("OMP_NUM_THREADS", "2")  # more than the smallest machine's cores only makes tests slower
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow ones last, so that a broken tree fails within seconds."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_threads():
+    """A thread that a test started and left running is a fault; pools that keep workers are named here."""
+    before = set(threading.enumerate())
+    yield
+    for _ in range(40):
+        left = [t for t in threading.enumerate() if t not in before and t.is_alive() and not _kept(t)]
+        if not left:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"threads left running: {', '.join(t.name for t in left)}")
+
+
+def _kept(thread: threading.Thread) -> bool:
+    """torch, tqdm and executors keep workers for the next use; pytest-timeout's own timer ends with the test."""
+    return thread.name.startswith(("ThreadPoolExecutor", "asyncio", "Dummy", "pytest_timeout", "tqdm", "QThread"))
