@@ -75,7 +75,7 @@ _HUE_STRIDE = 7  # coprime to 24, and 105°: sequences next to each other in num
 _SEQUENCE_TONES: dict[Name, tuple[tuple[float, float], ...]] = {
     # three lightnesses in turn, so that neighbours in hue still differ where hue can't be seen
     "dark": ((0.78, 0.125), (0.71, 0.130), (0.64, 0.125)),
-    "light": ((0.68, 0.130), (0.62, 0.130), (0.74, 0.115)),
+    "light": ((0.68, 0.130), (0.63, 0.130), (0.74, 0.115)),
 }
 SCALES = (1.0, 1.25, 1.5, 1.75, 2.0)
 
