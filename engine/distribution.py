@@ -44,42 +44,47 @@ def weights_of(logits: torch.Tensor, rows: Sequence[SamplingParams], owner: NDAr
     if any(row.min_p > 0 for row in rows):
         lowest = column([math.log(row.min_p) if row.min_p > 0 else -math.inf for row in rows])
         x.masked_fill_(x < lowest, -math.inf)
-    if any(row.top_k > 0 for row in rows):
-        size = x.shape[1]
-        counts = column([min(row.top_k, size) if row.top_k > 0 else size for row in rows], torch.int64)
-        limited = torch.nonzero(counts[:, 0] < size)[:, 0]
+    size = x.shape[1]
+    counts = column([min(row.top_k, size) if row.top_k > 0 else size for row in rows], torch.int64)
+    limited = torch.nonzero(counts[:, 0] < size)[:, 0]
+    if len(limited):
         x[limited] = _keep_largest(x[limited], counts[limited])
     weights = x.exp_()
-    if any(row.top_p < 1 for row in rows):
-        shares = column([row.top_p for row in rows])
-        limited = torch.nonzero(shares[:, 0] < 1)[:, 0]
-        weights[limited] = _keep_share(weights[limited], shares[limited])
+    shares = column([row.top_p for row in rows])
+    limited = torch.nonzero(shares[:, 0] < 1)[:, 0]
+    if len(limited):
+        weights[limited] = _keep_share(weights[limited], shares[limited], int(counts[limited].max()))
     return weights
 
 
-def _keep_largest(x: torch.Tensor, counts: torch.Tensor, empty: float = -math.inf) -> torch.Tensor:
-    """x (n, vocabulary) with all but its counts (n, 1) largest entries made `empty`; lower ids win ties."""
-    if not len(x):
-        return x
+def _keep_largest(x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """The counts (n, 1) largest entries of x (n, vocabulary); -inf in place of the others."""
     head = x.topk(int(counts.max()), dim=1).values
-    least = head.gather(1, counts - 1)  # (n, 1), the smallest value kept
-    above = x > least
-    level = x == least
-    room = counts - above.sum(dim=1, keepdim=True)  # of those level with the least, this many stay
-    if bool((level.sum(dim=1, keepdim=True) > room).any()):
-        level &= level.cumsum(dim=1) <= room
-    return x.masked_fill(~(above | level), empty)
+    return _keep_from(x, head.gather(1, counts - 1), counts, -math.inf)
 
 
-def _keep_share(weights: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """The fewest largest weights of each row (n, vocabulary) whose sum reaches shares (n, 1) of the row's total."""
+def _keep_share(weights: torch.Tensor, shares: torch.Tensor, most: int) -> torch.Tensor:
+    """The fewest largest weights of each row (n, vocabulary) whose sum reaches shares (n, 1) of the row's total;
+    0 in place of the others. At most `most` weights of a row are above 0."""
     wanted = shares * weights.sum(dim=1, keepdim=True)
-    size = weights.shape[1]
-    head = weights.topk(min(_HEAD, size), dim=1).values.cumsum(dim=1)
-    if bool((head[:, -1:] < wanted).any()):
-        head = weights.sort(dim=1, descending=True).values.cumsum(dim=1)
-    counts = (head < wanted).sum(dim=1, keepdim=True) + 1
-    return _keep_largest(weights, counts.clamp(max=size), empty=0.0)
+    head = weights.topk(min(_HEAD, most), dim=1).values
+    sums = head.cumsum(dim=1)
+    if head.shape[1] < most and bool((sums[:, -1:] < wanted).any()):
+        head = weights.sort(dim=1, descending=True).values
+        sums = head.cumsum(dim=1)
+    counts = ((sums < wanted).sum(dim=1, keepdim=True) + 1).clamp(max=head.shape[1])
+    return _keep_from(weights, head.gather(1, counts - 1), counts, 0.0)
+
+
+def _keep_from(x: torch.Tensor, least: torch.Tensor, counts: torch.Tensor, empty: float) -> torch.Tensor:
+    """x (n, vocabulary) without what is below `least` (n, 1), the counts-th largest; of those equal to it the lower
+    ids stay, until counts (n, 1) are kept."""
+    kept = x >= least
+    if bool((kept.sum(dim=1, keepdim=True) > counts).any()):
+        above = x > least
+        level = x == least
+        kept = above | (level & (level.cumsum(dim=1) <= counts - above.sum(dim=1, keepdim=True)))
+    return x.masked_fill(~kept, empty)
 
 
 def inverse_cdf(weights: torch.Tensor, draws: NDArray[np.float64]) -> NDArray[np.int64]:
