@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -151,8 +151,6 @@ def is_whole(path: Path, digest: str, progress: Progress = no_progress) -> bool:
         pass  # never checked, or a damaged note: check
     if sha256(path, progress) != digest:
         return False
-    try:
+    with suppress(OSError):  # a read-only cache only costs a check at each start
         note.write_text(json.dumps(stamp))
-    except OSError:
-        pass  # a read-only cache only costs a check at each start
     return True

@@ -192,7 +192,7 @@ def _file(path: Path) -> ModelFiles:
             f"{path} is not a GGUF file; give a .gguf file, or the directory that holds config.json and *.safetensors"
         )
     if SHARD.search(path.name):
-        raise ModelProblem(f"{path} is one part of a split model; join the parts (gguf-split --merge) and give the result")
+        raise ModelProblem(f"{path} is one part of a split model; join the parts with gguf-split --merge")
     return _gguf(path, path.stem)
 
 
