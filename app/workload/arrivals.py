@@ -31,9 +31,7 @@ class PoissonWorkload:
 
     def change(self, settings: WorkloadSettings) -> None:
         """Values outside the limits are brought to them. A new rate takes effect with the next arrival."""
-        clean = {
-            key: min(max(getattr(settings, key), low), high) for key, (low, high) in WORKLOAD_LIMITS.items()
-        }
+        clean = {key: min(max(getattr(settings, key), low), high) for key, (low, high) in WORKLOAD_LIMITS.items()}
         before = self.settings
         self.settings = WorkloadSettings(**clean, running=settings.running, seed=settings.seed)
         if (before.rate, before.running) != (self.settings.rate, self.settings.running):

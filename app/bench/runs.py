@@ -1,0 +1,32 @@
+"""What benches share: medians with a spread, and runs of ourselves in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from statistics import median
+
+
+def fresh_process(module: str, *arguments: str, timeout: float) -> dict:
+    """Run `python -m module arguments` and read the one JSON object it prints last. Raises RuntimeError."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    if done.returncode or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise RuntimeError(f"{module} ended with {done.returncode}: {last}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def interval(values: list[float], draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """Bootstrap 95 % interval of the median."""
+    rng = random.Random(seed)
+    medians = sorted(median(rng.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws) - 1]
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    """Median and spread, rounded for reading."""
+    return {"median": round(median(values), 3), "min": round(min(values), 3), "max": round(max(values), 3)}

@@ -1,0 +1,111 @@
+"""Joins a source, a workload and a memory probe to one window, and runs until it is closed.
+
+asyncio runs inside Qt's loop by qasync for what is slow and asynchronous: arrivals and lifecycle. Nothing that
+happens once a step goes through it. qasync 0.28 crashes at random in its own QThread executor (qasync #154),
+so the loop gets a concurrent.futures one before anything can ask for the default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from app.nvml import NvmlProbe
+from app.settings import Settings
+from app.sources.live import LiveEngine
+from app.workload.arrivals import PoissonWorkload
+from app.workload.prompts import PromptSet
+from engine.config import EngineConfig
+from ui.contracts import WorkloadSettings
+
+ARRIVAL_TICK = 0.05  # s; arrivals are late by at most this, far under one step's queueing
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """None: as it was when the window was last closed."""
+
+    theme: str | None = None
+    scale: float | None = None
+    size: tuple[int, int] | None = None
+
+
+class Session:
+    """Owns the parts and ends them in order: window first, then engine, then probe."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        appearance: Appearance | None = None,
+        workload: WorkloadSettings | None = None,
+        settings: Settings | None = None,
+    ):
+        # the child reads its libraries and the model while this process reads Qt
+        self.source = LiveEngine(config)
+        self.probe = NvmlProbe(lambda: self.source.pid)
+        self.workload = PoissonWorkload(self.source, PromptSet.load(), workload)
+        self._settings = settings or Settings()
+        self._appearance = appearance or Appearance()
+
+    def run(self, until: Callable[[Session], bool] | None = None) -> int:
+        """Show the window and stay until it closes, `until` says so, or Ctrl-C. Returns the exit code."""
+        import qasync
+        from PySide6.QtWidgets import QApplication
+
+        application = QApplication.instance() or QApplication(["servescope"])
+        application.setApplicationName("Servescope")
+        application.setQuitOnLastWindowClosed(True)
+        self.window = self._build_window()
+        loop = qasync.QEventLoop(application)
+        loop.set_default_executor(ThreadPoolExecutor(max_workers=2, thread_name_prefix="session"))
+        asyncio.set_event_loop(loop)
+        try:
+            with loop:
+                return loop.run_until_complete(self._live(application, until))
+        finally:
+            self.close()
+
+    async def _live(self, application, until) -> int:
+        closed = asyncio.Event()
+        application.aboutToQuit.connect(closed.set)
+        interrupted = signal.signal(signal.SIGINT, lambda *_: self.window.close())
+        arrivals = asyncio.ensure_future(self._arrive(until))
+        self.window.show()
+        try:
+            await closed.wait()
+        finally:
+            arrivals.cancel()
+            signal.signal(signal.SIGINT, interrupted)
+        return 0
+
+    async def _arrive(self, until) -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(ARRIVAL_TICK)
+            now = time.monotonic()
+            if self.window.serving:  # ready, and neither paused nor in slow motion
+                self.workload.advance(now - before)
+            before = now
+            if until is not None and until(self):
+                self.window.close()
+
+    def _build_window(self):
+        from ui.window import Window
+
+        return Window(
+            source=self.source,
+            workload=self.workload,
+            probe=self.probe,
+            settings=self._settings,
+            theme=self._appearance.theme,
+            scale=self._appearance.scale,
+            size=self._appearance.size,
+        )
+
+    def close(self) -> None:
+        self.source.close()
+        self.probe.close()
