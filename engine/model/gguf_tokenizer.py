@@ -177,11 +177,11 @@ def _add_special(tokenizer: Tokenizer, values: dict[str, Value], tokens: list[st
     kinds = values.get("tokenizer.ggml.token_type")
     if not isinstance(kinds, list):
         return
-    for token, kind in zip(tokens, kinds, strict=False):
-        if token and kind in (_CONTROL, _UNKNOWN):
-            tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-        elif token and kind == _USER_DEFINED:
-            tokenizer.add_tokens([AddedToken(token, special=False, normalized=False)])
+    named = [(token, kind) for token, kind in zip(tokens, kinds, strict=False) if token]
+    special = [token for token, kind in named if kind in (_CONTROL, _UNKNOWN)]
+    own = [token for token, kind in named if kind == _USER_DEFINED]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in own])
 
 
 def _token_id(values: dict[str, Value], name: str, tokens: list[str]) -> int | None:
