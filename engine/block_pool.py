@@ -1,0 +1,275 @@
+"""The KV pool's bookkeeping: which block is free, cached or used, who holds it, and what it is known to contain.
+
+A block is *used* while a table refers to it, *cached* when none does but its contents may serve a later prompt
+(it is full and hashed), and *free* otherwise. Order is policy. A wanted block comes from the free ones first, the
+most recently freed of them first: they hold nothing worth keeping, the warm one costs least to write, and memory
+that was never needed stays untouched. Only when none is free is a cached block evicted, the least recently used
+first; a table is let go of from its end, so that the tail of a prefix goes before its head.
+
+Every change of a block or a table is noted where it is made, and the notes are handed out once a step. Nothing here
+takes time in proportion to the pool, except `resize`, `drop_cache`, `check` and a keyframe. Contents of blocks,
+settings and the order of sequences are others' business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import numpy as np
+
+from engine.records import CACHED, FREE, NONE, USED
+from engine.sequence import Sequence
+
+
+class BlockPool:
+    def __init__(self, num_blocks: int, block_size: int):
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.state = bytearray(num_blocks)  # FREE is 0
+        self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
+        self.filled = array("H", bytes(2 * num_blocks))  # tokens with valid K/V in it
+        self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
+        self._free = list(range(num_blocks - 1, -1, -1))  # a stack: block 0 is taken first
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._hash_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+        self._sharers: dict[int, list[int]] = {}  # holders of blocks that have two or more, oldest first
+        self._touched: set[int] = set()
+        self._told = self._lowest = num_blocks  # size at the last drain, and the smallest since
+        self._table_changes: list[tuple[int, int, int]] = []
+
+    # --- how many ---
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    @property
+    def cached_count(self) -> int:
+        return len(self._cached)
+
+    @property
+    def used_count(self) -> int:
+        return self.num_blocks - len(self._free) - len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Blocks that can be taken without taking them from a sequence."""
+        return len(self._free) + len(self._cached)
+
+    def is_cached(self, block: int) -> bool:
+        return block in self._cached
+
+    # --- tables ---
+
+    def grow(self, sequence: Sequence, count: int) -> None:
+        """Add `count` new blocks, owned alone, to the end of the table."""
+        assert count <= self.available
+        for _ in range(count):
+            block = self._free.pop() if self._free else self._evict()
+            assert self.refcount[block] == 0
+            self.state[block] = USED
+            self.refcount[block] = 1
+            self.filled[block] = 0
+            self.owner[block] = sequence.seq
+            self._append(sequence, block)
+
+    def attach(self, sequence: Sequence, blocks: Iterable[int]) -> None:
+        """Add cached or used blocks of known contents to the table, by reference."""
+        for block in blocks:
+            assert block in self._hash_of and self.filled[block] == self.block_size
+            count = self.refcount[block]
+            if count == 0:
+                del self._cached[block]
+                self.state[block] = USED
+                self.owner[block] = sequence.seq
+            else:
+                self._sharers.setdefault(block, [self.owner[block]]).append(sequence.seq)
+            self.refcount[block] = count + 1
+            self._append(sequence, block)
+
+    def truncate(self, sequence: Sequence, keep: int) -> None:
+        """Let go of all table entries from index `keep` on, the last one first."""
+        table = sequence.table
+        if len(table) <= keep:
+            return
+        while len(table) > keep:
+            self._release(table.pop(), sequence.seq)
+        sequence.sealed = min(sequence.sealed, keep)
+        self._table_changes.append((sequence.seq, keep, NONE))
+
+    def fill(self, sequence: Sequence, start: int, end: int) -> None:
+        """The K/V of tokens start..end of the sequence is in its blocks now."""
+        size, table = self.block_size, sequence.table
+        for index in range(start // size, (end - 1) // size + 1 if end > start else 0):
+            block = table[index]
+            assert self.refcount[block] == 1, "a shared block was written to"
+            self.filled[block] = min(end - index * size, size)
+            self._touched.add(block)
+
+    # --- prefix cache ---
+
+    def hash_blocks(self, sequence: Sequence, count: int) -> list[bytes]:
+        """The sequence's own list of chained hashes, with at least the first `count` full blocks of known tokens
+        in it; each is computed once."""
+        hashes, size = sequence.hashes, self.block_size
+        assert count * size <= len(sequence.tokens)
+        for index in range(len(hashes), count):
+            tokens = array("q", sequence.tokens[index * size : (index + 1) * size])
+            # the parent's digest in front makes equal hashes mean equal prefixes, not just equal blocks
+            hashes.append(hashlib.sha256((hashes[-1] if hashes else b"") + tokens.tobytes()).digest())
+        return hashes
+
+    def lookup(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the longest known prefix of the sequence, at most up to before its last known token:
+        that one is computed again for its logits, and a shared block is never written to."""
+        found: list[int] = []
+        for index in range((sequence.known - 1) // self.block_size):
+            block = self._block_of.get(self.hash_blocks(sequence, index + 1)[index])
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def seal(self, sequence: Sequence) -> None:
+        """Make the full blocks of computed, final tokens findable. Of equal blocks the first stays."""
+        count = sequence.computed // self.block_size
+        if sequence.sealed >= count:
+            return
+        hashes = self.hash_blocks(sequence, count)
+        for index in range(sequence.sealed, count):
+            block = sequence.table[index]
+            if hashes[index] not in self._block_of and block not in self._hash_of:
+                self._block_of[hashes[index]] = block
+                self._hash_of[block] = hashes[index]
+        sequence.sealed = count
+
+    def drop_cache(self) -> None:
+        """Forget every hash; cached blocks become free. Sequences' `sealed` is the caller's to reset."""
+        for block in list(self._cached):
+            self._free_now(block)
+        self._cached.clear()
+        self._hash_of.clear()
+        self._block_of.clear()
+
+    # --- size ---
+
+    def resize(self, num_blocks: int) -> None:
+        """Blocks beyond a smaller end must not be used any more; cached ones there are dropped."""
+        old = self.num_blocks
+        if num_blocks < old:
+            assert USED not in self.state[num_blocks:], "a used block lies beyond the new end"
+            for block in [b for b in self._cached if b >= num_blocks]:
+                del self._cached[block]
+                del self._block_of[self._hash_of.pop(block)]
+            self._free = [b for b in self._free if b < num_blocks]
+            self._touched = {b for b in self._touched if b < num_blocks}
+            del self.state[num_blocks:], self.refcount[num_blocks:], self.filled[num_blocks:], self.owner[num_blocks:]
+        else:
+            more = num_blocks - old
+            self.state.extend(bytes(more))
+            self.refcount.extend(array("H", bytes(2 * more)))
+            self.filled.extend(array("H", bytes(2 * more)))
+            self.owner.extend(array("I", [NONE]) * more)
+            # under the stack: blocks at the front of the pool are taken before the new ones
+            self._free = [*range(num_blocks - 1, old - 1, -1), *self._free]
+        self.num_blocks = num_blocks
+        self._lowest = min(self._lowest, num_blocks)
+
+    # --- telemetry ---
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._touched or self._table_changes or self._lowest < self._told)
+
+    def drain(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]]]:
+        """The changes since the last call: final values of touched blocks, in order of their ids (records.BLOCK),
+        and table entries in the order they changed (records.TABLE)."""
+        # a block cut off and added again since is free now, whatever was told of it before
+        self._touched.update(range(self._lowest, min(self._told, self.num_blocks)))
+        self._told = self._lowest = self.num_blocks
+        state, refcount, filled, owner = self.state, self.refcount, self.filled, self.owner
+        blocks = [(b, state[b], refcount[b], filled[b], owner[b]) for b in sorted(self._touched)]
+        tables = self._table_changes
+        self._touched, self._table_changes = set(), []
+        return blocks, tables
+
+    # --- within ---
+
+    def _append(self, sequence: Sequence, block: int) -> None:
+        self._table_changes.append((sequence.seq, len(sequence.table), block))
+        sequence.table.append(block)
+        self._touched.add(block)
+
+    def _evict(self) -> int:
+        block, _ = self._cached.popitem(last=False)
+        del self._block_of[self._hash_of.pop(block)]
+        return block
+
+    def _release(self, block: int, seq: int) -> None:
+        count = self.refcount[block] - 1
+        assert count >= 0
+        self.refcount[block] = count
+        self._touched.add(block)
+        if count:
+            holders = self._sharers[block]
+            holders.remove(seq)
+            self.owner[block] = holders[0]
+            if count == 1:
+                del self._sharers[block]
+        elif block in self._hash_of:
+            self.state[block] = CACHED
+            self._cached[block] = None
+        else:
+            self._free_now(block)
+
+    def _free_now(self, block: int) -> None:
+        self.state[block] = FREE
+        self.filled[block] = 0
+        self.owner[block] = NONE
+        self._free.append(block)
+        self._touched.add(block)
+
+    def lru(self) -> list[int]:
+        """Every block that can be taken, in the order in which they would be."""
+        return [*reversed(self._free), *self._cached]
+
+    def check(self, sequences: Iterable[Sequence]) -> None:
+        """Recount everything from the tables; assert that it agrees."""
+        n = self.num_blocks
+        assert len(self.state) == len(self.refcount) == len(self.filled) == len(self.owner) == n
+        holders: dict[int, list[int]] = {}
+        filled: dict[int, int] = {}
+        for sequence in sequences:
+            assert len(set(sequence.table)) == len(sequence.table), "a table holds a block twice"
+            for index, block in enumerate(sequence.table):
+                holders.setdefault(block, []).append(sequence.seq)
+                tokens = min(max(sequence.computed - index * self.block_size, 0), self.block_size)
+                assert filled.setdefault(block, tokens) == tokens, "sharers disagree on a block's fill"
+        state = np.frombuffer(self.state, dtype=np.uint8)
+        owner = np.frombuffer(self.owner, dtype=np.uint32)
+        refcount = np.frombuffer(self.refcount, dtype=np.uint16)
+        fills = np.frombuffer(self.filled, dtype=np.uint16)
+        assert set(np.flatnonzero(state == USED).tolist()) == holders.keys()
+        assert set(np.flatnonzero(state == CACHED).tolist()) == self._cached.keys()
+        assert sorted(self._free) == np.flatnonzero(state == FREE).tolist()
+        assert self.used_count + self.cached_count + self.free_count == n
+        assert int(refcount.sum()) == sum(len(h) for h in holders.values())
+        for block, held_by in holders.items():
+            assert refcount[block] == len(held_by) and fills[block] == filled[block], block
+            assert owner[block] in held_by
+            if len(held_by) > 1:
+                assert fills[block] == self.block_size, "a shared block is not full"
+                assert sorted(self._sharers[block]) == sorted(held_by)
+                assert self._sharers[block][0] == owner[block]
+        assert self._sharers.keys() == {b for b, h in holders.items() if len(h) > 1}
+        assert np.all(owner[state == FREE] == NONE) and np.all(fills[state == FREE] == 0)
+        assert np.all(fills[state == CACHED] == self.block_size)
+        assert self._cached.keys() <= self._hash_of.keys()
+        assert {h: b for b, h in self._hash_of.items()} == self._block_of
+        assert len(self._hash_of) == len(self._block_of)
+        for block in self._hash_of:
+            assert state[block] != FREE

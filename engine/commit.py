@@ -1,0 +1,96 @@
+"""What a pass came to, put into its sequences: tokens, counters, blocks, ends; and noted for the record.
+
+Of a row's new tokens those after an end (end of sequence, stop string, max tokens, context, looked at in this
+order) are dropped, and their drafts count as discarded, for nobody will ever see them accepted. It refuses to know
+how tokens were chosen and which rows come next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from engine.block_pool import BlockPool
+from engine.records import ACCEPTED, DECODE, DISCARDED, PREFILL, REJECTED
+from engine.runner.batch import ScheduledRow
+from engine.sampler import Outcome
+from engine.sequence import Sequence
+from engine.texts import Texts
+
+Draft = tuple[int, int, int, float, float, float]  # position, token, verdict, p, q, draw
+
+
+@dataclass(slots=True)
+class Commit:
+    """One step's results, collected row by row in the form the record wants."""
+
+    pool: BlockPool
+    texts: Texts
+    eos_ids: frozenset[int]
+    now: int  # engine clock when the tokens were there
+    prefix_cache: bool
+    rows: list[tuple[int, ...]] = field(default_factory=list)  # records.ROW
+    emitted: list[tuple[int, int, int, int]] = field(default_factory=list)  # records.TOKEN
+    text: list[str] = field(default_factory=list)
+    drafts: list[tuple[int, ...] | tuple[float, ...]] = field(default_factory=list)  # records.DRAFT
+    draft_text: list[str] = field(default_factory=list)
+
+    def put(self, row: ScheduledRow, outcome: Outcome | None) -> str:
+        """Take one row's outcome (None: it reached no logits). The reason why its sequence ends, or ''."""
+        sequence, drafted = row.sequence, len(row.drafts)
+        start, before = sequence.computed, len(sequence.tokens)
+        kind = DECODE if sequence.decoding else PREFILL
+        kept, accepted, reason = 0, 0, ""
+        if outcome is not None:
+            reason = self._take(sequence, outcome)
+            kept = len(sequence.tokens) - before
+            if drafted:
+                accepted = min(outcome.accepted, kept)
+                self._note_drafts(sequence.seq, outcome.drafts, before + kept)
+                sequence.drafted += drafted
+                sequence.accepted += accepted
+        reach = start + row.own + accepted  # what lies beyond is K/V of drafts that were not kept
+        assert reach <= len(sequence.tokens)
+        sequence.computed = reach
+        self.pool.fill(sequence, start, reach)
+        if self.prefix_cache:
+            self.pool.seal(sequence)
+        self.rows.append(
+            (sequence.seq, kind, row.own + drafted, reach, before + kept, drafted, accepted, kept)
+        )
+        return reason
+
+    def _take(self, sequence: Sequence, outcome: Outcome) -> str:
+        seq, tokens, request = sequence.seq, sequence.tokens, sequence.request
+        sequence.first_token = sequence.first_token or self.now
+        sequence.last_token = self.now
+        reason = ""
+        for token, origin in zip(outcome.tokens, outcome.origins, strict=True):
+            self.emitted.append((seq, len(tokens), token, origin))
+            tokens.append(token)
+            piece, ended = "", token in self.eos_ids and not request.ignore_eos
+            if not ended:
+                piece, ended = self.texts.append(seq, token)
+            self.text.append(piece)
+            if piece:
+                sequence.pieces.append(piece)
+            if ended:
+                reason = "stop"
+            elif sequence.output_tokens >= request.max_tokens:
+                reason = "length"
+            elif len(tokens) >= sequence.limit:
+                reason = "context"
+            if reason:
+                break
+        return reason
+
+    def _note_drafts(self, seq: int, drafts: list[Draft], end: int) -> None:
+        """`end`: position after the last token kept; what was decided beyond it came to nothing."""
+        for position, token, verdict, p, q, draw in drafts:
+            if position >= end:
+                if verdict in (ACCEPTED, REJECTED):
+                    verdict, draw = DISCARDED, math.nan
+                elif verdict != DISCARDED:
+                    continue  # a resampled or bonus token that was dropped
+            self.drafts.append((seq, position, token, verdict, p, q, draw))
+            self.draft_text.append(self.texts.piece(token))

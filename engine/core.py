@@ -1,0 +1,405 @@
+"""The engine's heart: one step = propose drafts, schedule, run the model, sample, commit, and say what changed.
+
+It owns the sequences and hands each part its own: the pool and the queues to the scheduler, the model and its K/V to
+the runner, choosing tokens to the sampler, text to `texts`. Single-threaded, without I/O, waiting for nobody: the
+same calls in the same order give the same tokens. Records are a by-product of the mutations, never a second
+computation of the state; `keyframe` and `check` alone read the structures themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine import config, records
+from engine.block_pool import BlockPool
+from engine.commit import Commit
+from engine.config import Limit, LiveSettings, SettingRefused
+from engine.formulas import MIB
+from engine.records import Aborted, Between, Event, Finished, Keyframe, Memory, Request, StepRecord, Submitted, Timing
+from engine.requests import RequestRefused, check_request, resolve_sampling
+from engine.runner.base import OutOfDeviceMemory
+from engine.runner.batch import ScheduledRow, pack
+from engine.sampler import Outcome, Sampler, SampleRow
+from engine.scheduler import Plan, Scheduler
+from engine.sequence import Sequence
+from engine.speculation.proposer import Proposer
+from engine.texts import NullTexts, Texts
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.runner.base import Runner
+
+__all__ = ["Engine", "RequestRefused"]
+
+_PROMPT_SHOWN = 300  # characters of a prompt that lists show
+_MEMORY_EVERY = 250_000_000  # ns; reading the process's memory costs a system call
+
+
+class Engine:
+    """`clock` gives monotonic ns; the engine's own clock leaves out what `hold` was told of."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        settings: LiveSettings,
+        sampler: Sampler,
+        *,
+        bounds: dict[str, Limit],
+        proposers: Mapping[str, Callable[[], Proposer]],
+        texts: Texts | None = None,
+        eos_ids: frozenset[int] = frozenset(),
+        seed: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ):
+        config.validate(settings, bounds, runner.block_size)
+        assert runner.num_blocks == settings.kv_blocks
+        self.runner = runner
+        self.settings = settings
+        self.sampler = sampler
+        self.bounds = bounds
+        self.texts: Texts = texts or NullTexts()
+        self.eos_ids = eos_ids
+        self.block_size = runner.block_size
+        self.last_step = 0  # number of the last finished step; 0 = none yet
+        self.pool = BlockPool(settings.kv_blocks, runner.block_size)
+        self._events: list[Event] = []  # since the last record
+        self.scheduler = Scheduler(self.pool, settings, self._events)
+        self._live: dict[int, Sequence] = {}  # unfinished ones, by request number
+        self._last_seq = 0
+        self._seed = seed
+        self._proposers = proposers
+        self._proposer = self._make_proposer(settings)
+        self._monotonic = clock
+        self._held = 0  # ns paused or held back
+        self._watched: tuple[int, int] | None = None  # (seq, k)
+        self._told = settings  # as the last record said
+        self._memory: Memory | None = None
+        self._memory_at = 0  # monotonic ns of the last sample
+
+    # --- time ---
+
+    def now(self) -> int:
+        """The engine clock, ns."""
+        return self._monotonic() - self._held
+
+    def hold(self, ns: int) -> None:
+        """Leave `ns` that were spent paused or in slow motion out of the engine clock."""
+        self._held += ns
+
+    # --- what is asked ---
+
+    def submit(self, number: int, token_ids: list[int], request: Request) -> int:
+        """Queue a request; its sequence number. Raises RequestRefused."""
+        if number in self._live:
+            raise RequestRefused(f"request {number} is still being served; give each request a number of its own")
+        check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.block_size)
+        self._last_seq += 1
+        sequence = Sequence(
+            seq=self._last_seq,
+            number=number,
+            request=request,
+            prompt_tokens=len(token_ids),
+            tokens=list(token_ids),
+            arrival=self.now(),
+            order=(request.priority, self._last_seq),
+        )
+        self._live[number] = sequence
+        self.texts.start(sequence.seq, request.stop)
+        self.scheduler.add(sequence)
+        self._events.append(
+            Submitted(
+                seq=sequence.seq,
+                number=number,
+                prompt_tokens=sequence.prompt_tokens,
+                max_tokens=request.max_tokens,
+                priority=request.priority,
+                arrival=sequence.arrival,
+                prompt=request.prompt[:_PROMPT_SHOWN],
+                label=request.label,
+            )
+        )
+        return sequence.seq
+
+    def abort(self, number: int | None = None, reason: str = "") -> int:
+        """Abort one request, or all; how many there were. An unknown or finished number is fine: it came too late."""
+        numbers = list(self._live) if number is None else [number] if number in self._live else []
+        for each in numbers:
+            sequence = self._live[each]
+            self.scheduler.remove(sequence)
+            self._forget(sequence)
+            self._events.append(Aborted(seq=sequence.seq, number=each, reason=reason))
+        return len(numbers)
+
+    def change(self, changes: Mapping[str, object]) -> LiveSettings:
+        """Make all changes, or none. Raises SettingRefused, and then nothing has changed."""
+        old = self.settings
+        new = config.change(old, dict(changes))
+        need, needed_by = self._largest_need()
+        config.validate(new, self.bounds, self.block_size, need, needed_by)
+        if new.kv_blocks != old.kv_blocks:
+            self._resize(new.kv_blocks)
+        if new.draft_method != old.draft_method:
+            self._proposer = self._make_proposer(new)
+        self.settings = new
+        self.scheduler.apply(new)
+        return new
+
+    def watch(self, seq: int | None, k: int = 10) -> None:
+        """Put the k likeliest tokens of one sequence into the records from now on."""
+        self._watched = None if seq is None else (seq, max(1, min(k, self.runner.model.vocabulary)))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    # --- a step ---
+
+    def step(self) -> StepRecord:
+        """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
+        started, clock = self._monotonic(), self.now()
+        self._propose()
+        proposed = self._monotonic()
+        plan = self.scheduler.schedule()
+        for sequence in plan.admitted:
+            sequence.params = resolve_sampling(sequence.request, self.settings, self._seed)
+        for sequence in plan.turned_away:
+            self._turn_away(sequence)
+        scheduled = self._monotonic()
+        try:
+            logits = self.runner.execute(pack(plan.rows, self.block_size)) if plan.rows else None
+            forwarded = self._monotonic()
+            asked = [row for row in plan.rows if row.wants_logits]
+            outcomes = self.sampler.sample(logits, [_sample_row(row) for row in asked]) if asked else []
+        except BaseException:
+            for row in plan.rows:
+                self.scheduler.tidy(row.sequence)
+            raise
+        sampled = self._monotonic()
+        self.last_step += 1
+        top = self._top_tokens(asked, outcomes, logits) if self._watched else []
+        done = self._commit(plan, outcomes, sampled - self._held)
+        memory = self._sample_memory()
+        blocks, tables, events = self._drain()
+        rows = records.pack(done.rows, records.ROW)
+        emitted = records.pack(done.emitted, records.TOKEN)
+        drafts = records.pack(done.drafts, records.DRAFT)
+        timing = Timing(
+            draft=proposed - started,
+            schedule=scheduled - proposed,
+            forward=forwarded - scheduled,
+            sample=sampled - forwarded,
+            commit=self._monotonic() - sampled,
+        )
+        return StepRecord(
+            v=records.SCHEMA,
+            step=self.last_step,
+            start=started,
+            clock=clock,
+            end_clock=done.now,
+            timing=timing,
+            rows=rows,
+            blocks=blocks,
+            tables=tables,
+            events=events,
+            bound=plan.bound,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            used=self.pool.used_count,
+            cached=self.pool.cached_count,
+            free=self.pool.free_count,
+            emitted=emitted,
+            text=done.text,
+            drafts=drafts,
+            draft_text=done.draft_text,
+            settings=self.settings,
+            memory=memory,
+            top=top,
+        )
+
+    # --- the state, told ---
+
+    def between(self) -> Between | None:
+        """What changed since the last record, while no step runs; None if nothing did."""
+        if not (self._events or self.pool.changed or self.settings != self._told):
+            return None
+        memory = self._sample_memory()
+        blocks, tables, events = self._drain()
+        return Between(
+            v=records.SCHEMA,
+            after=self.last_step,
+            clock=self.now(),
+            blocks=blocks,
+            tables=tables,
+            events=events,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            used=self.pool.used_count,
+            cached=self.pool.cached_count,
+            free=self.pool.free_count,
+            settings=self.settings,
+            memory=memory,
+        )
+
+    def keyframe(self) -> Keyframe:
+        """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
+        pool, running, waiting = self.pool, self.scheduler.running, self.scheduler.waiting
+        lengths = np.array([len(s.table) for s in running], dtype="<u4")
+        blocks = [np.frombuffer(s.table, dtype=np.int64) for s in running if s.table]
+        return Keyframe(
+            v=records.SCHEMA,
+            step=self.last_step,
+            clock=self.now(),
+            block_size=self.block_size,
+            settings=self.settings,
+            state=bytes(pool.state),
+            refcount=np.frombuffer(pool.refcount, dtype=np.uint16).astype("<u2").tobytes(),
+            filled=np.frombuffer(pool.filled, dtype=np.uint16).astype("<u2").tobytes(),
+            owner=np.frombuffer(pool.owner, dtype=np.uint32).astype("<u4").tobytes(),
+            table_seqs=np.array([s.seq for s in running], dtype="<u4").tobytes(),
+            table_lengths=lengths.tobytes(),
+            table_blocks=np.concatenate(blocks).astype("<u4").tobytes() if blocks else b"",
+            sequences=[s.state(s.request.prompt[:_PROMPT_SHOWN]) for s in (*running, *waiting)],
+            running=[s.seq for s in running],
+            waiting=[s.seq for s in waiting],
+            memory=self._memory,
+        )
+
+    def check(self) -> None:
+        """Assert every invariant, between steps, by counting everything again."""
+        self.scheduler.check()
+        queued = (*self.scheduler.running, *self.scheduler.waiting)
+        assert {s.number: s for s in queued} == self._live and len(queued) == len(self._live)
+        assert self.runner.num_blocks == self.pool.num_blocks
+        assert self.scheduler.settings is self.settings
+
+    # --- within ---
+
+    def _propose(self) -> None:
+        """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""
+        if self._proposer is None or self.settings.draft_length == 0:
+            return
+        longest = self.settings.draft_length
+        for sequence in self.scheduler.running:
+            if sequence.decoding and sequence.request.sampling.speculate:
+                # a pass adds its drafts and one token more
+                count = min(longest, sequence.limit - len(sequence.tokens) - 1)
+                if count > 0:
+                    sequence.drafts = self._proposer.propose(sequence.seq, sequence.tokens, count)
+                    assert len(sequence.drafts) <= count
+
+    def _commit(self, plan: Plan, outcomes: list[Outcome], now: int) -> Commit:
+        done = Commit(self.pool, self.texts, self.eos_ids, now, self.settings.prefix_cache)
+        following = iter(outcomes)
+        for row in plan.rows:
+            sequence = row.sequence
+            reason = done.put(row, next(following) if row.wants_logits else None)
+            if reason:
+                self.scheduler.remove(sequence)
+                self._events.append(
+                    Finished(
+                        seq=sequence.seq,
+                        number=sequence.number,
+                        reason=reason,
+                        output_tokens=sequence.output_tokens,
+                        tail=self._forget(sequence),
+                    )
+                )
+            else:
+                self.scheduler.tidy(sequence)
+        return done
+
+    def _top_tokens(
+        self, asked: list[ScheduledRow], outcomes: list[Outcome], logits: torch.Tensor
+    ) -> list[records.TopTokens]:
+        """Of the watched sequence, before its tokens are committed: one entry for each token of the pass."""
+        seq, k = self._watched
+        first = 0
+        top = []
+        for row, outcome in zip(asked, outcomes, strict=True):
+            if row.sequence.seq == seq:
+                for i in range(len(outcome.tokens)):
+                    tokens, probabilities = self.sampler.top_tokens(logits[first + i], row.sequence.params, k)
+                    text = [self.texts.piece(token) for token in tokens]
+                    position = row.sequence.known + i
+                    top.append(
+                        records.TopTokens(
+                            seq=seq, position=position, tokens=tokens, probabilities=probabilities, text=text
+                        )
+                    )
+            first += len(row.drafts) + 1
+        return top
+
+    def _turn_away(self, sequence: Sequence) -> None:
+        reason = (
+            f"the prompt has {sequence.prompt_tokens:,} tokens and max_context was lowered to "
+            f"{self.settings.max_context:,} while it waited; raise max_context and send it again"
+        )
+        self._forget(sequence)
+        self._events.append(Aborted(seq=sequence.seq, number=sequence.number, reason=reason))
+
+    def _forget(self, sequence: Sequence) -> str:
+        """Drop what is kept of a sequence that ended; the text that was held back."""
+        del self._live[sequence.number]
+        if self._proposer is not None:
+            self._proposer.forget(sequence.seq)
+        if self._watched and self._watched[0] == sequence.seq:
+            self._watched = None
+        return self.texts.finish(sequence.seq)
+
+    def _largest_need(self) -> tuple[int, str]:
+        """Of all sequences whose limit is settled: the others will get theirs under the settings of that day."""
+        settled = [s for s in self._live.values() if s.limit]
+        if not settled:
+            return 0, ""
+        largest = max(settled, key=lambda s: (s.limit, -s.seq))
+        return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
+
+    def _resize(self, num_blocks: int) -> None:
+        try:
+            self.runner.resize(num_blocks)
+        except OutOfDeviceMemory as error:
+            raise SettingRefused(
+                "kv_blocks",
+                f"a pool of {num_blocks:,} blocks needs {error.needed / MIB:,.0f} MiB and "
+                f"{error.free / MIB:,.0f} MiB are free; the pool stays at {self.settings.kv_blocks:,} blocks",
+            ) from None
+
+    def _make_proposer(self, settings: LiveSettings) -> Proposer | None:
+        if settings.draft_method == "off":
+            return None
+        if settings.draft_method not in self._proposers:
+            raise SettingRefused("draft_method", f"this engine has no draft method '{settings.draft_method}'")
+        return self._proposers[settings.draft_method]()
+
+    def _sample_memory(self) -> Memory | None:
+        """A new sample when the last one is old enough, else None."""
+        now = self._monotonic()
+        if self._memory is not None and now - self._memory_at < _MEMORY_EVERY:
+            return None
+        self._memory, self._memory_at = self.runner.memory(), now
+        return self._memory
+
+    def _drain(self) -> tuple[bytes, bytes, list[Event]]:
+        blocks, tables = self.pool.drain()
+        events = self._events[:]
+        self._events.clear()
+        self._told = self.settings
+        return records.pack(blocks, records.BLOCK), records.pack(tables, records.TABLE), events
+
+
+def _sample_row(row: ScheduledRow) -> SampleRow:
+    params, sequence = row.sequence.params, row.sequence
+    return SampleRow(
+        drafts=row.drafts,
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        seed=params.seed,
+        position=len(sequence.tokens),
+    )
