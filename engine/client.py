@@ -1,0 +1,144 @@
+"""The engine as its owner sees it: a child process that takes commands and gives records.
+
+starting → ready → ended | dead. Nothing here waits for the child: commands go out through a thread, records
+come in through another into a bounded `Backlog`, and `poll` takes what is there. Whatever way the child ends,
+a `Died` in plain words or an `Ended` is the last message from it, and `restart` begins anew with the settings
+last in force.
+
+The child is spawned, not forked: it has its own interpreter lock, none of the window's state, and a fault or
+an out-of-memory kill takes only it. This module must stay importable without torch, so the worker is looked
+up by name, and only in the child.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Literal
+
+import msgspec
+
+from engine.child import WORKER, Child
+from engine.config import EngineConfig, LiveSettings
+from engine.records import (
+    Ack,
+    Between,
+    Command,
+    Died,
+    Ended,
+    Keyframe,
+    Message,
+    Ready,
+    Refused,
+    SendKeyframe,
+    StepRecord,
+    Submit,
+    WrongSchema,
+    decode,
+    encode,
+)
+
+OWN = 0  # id of commands that the client gives itself; `next_id` counts from 1
+State = Literal["starting", "ready", "ended", "dead"]
+
+
+class EngineClient:
+    """`poll` and `send` belong to one thread, the owner's; neither waits."""
+
+    def __init__(self, config: EngineConfig, target: str = WORKER):
+        self.config = config
+        self.settings: LiveSettings = config.settings  # last in force, as far as polled
+        self.ready: Ready | None = None
+        self._target = target
+        self._ids = itertools.count(1)
+        self._local: deque[Message] = deque()  # answers that need no child
+        self._state: State = "starting"
+        self._told = False  # a Died or Ended was polled in this life
+        self._child = Child(msgspec.msgpack.encode(config), target)
+
+    @property
+    def state(self) -> State:
+        """As of the last message polled."""
+        return self._state
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None until it is spawned."""
+        return self._child.pid
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def poll(self, limit: int = 0) -> list[Message]:
+        """The messages that came since the last call, oldest first; at most `limit` of them (0 = all)."""
+        messages = list(self._local)
+        self._local.clear()
+        for message in messages:
+            self._follow(message)
+        for data in self._child.backlog.take(limit):
+            try:
+                message = decode(data)
+            except WrongSchema as error:
+                message = Died(reason=f"The engine speaks another version: {error}. Reinstall Servescope.")
+                self._child.close()
+            if not (isinstance(message, Ack) and message.id == OWN):
+                messages.append(message)
+            self._follow(message)
+        if self._child.backlog.keyframe_due():
+            self._child.send(encode(SendKeyframe(id=OWN)))
+        return messages
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until there is something to poll or the child is gone; for callers without a frame timer."""
+        return bool(self._local) or self._child.backlog.wait(timeout)
+
+    def send(self, command: Command) -> None:
+        """Hand over a command; its Ack comes among the messages. Also possible before `ready`."""
+        try:
+            data = encode(command)
+        except UnicodeEncodeError:
+            self._refuse_text(command)
+            return
+        if self._state in ("ended", "dead"):
+            if not self._told:
+                self._local.append(Died(reason="The engine isn't running, so it took no command. Restart it."))
+                self._told = True
+            return
+        self._child.send(data)
+
+    def restart(self) -> None:
+        """Start again with the same configuration and the settings last in force."""
+        self._child.close()
+        self.config = msgspec.structs.replace(self.config, settings=self.settings)
+        self.ready = None
+        self._state = "starting"
+        self._told = False
+        self._child = Child(msgspec.msgpack.encode(self.config), self._target)
+
+    def close(self) -> None:
+        """Stop for good; returns at once, and the child is gone within seconds, killed if need be."""
+        self._child.close()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """After `close`: wait until the child is gone; False when it wasn't in time."""
+        return self._child.join(timeout)
+
+    def _follow(self, message: Message) -> None:
+        match message:
+            case StepRecord() | Between() | Keyframe():
+                self.settings = message.settings
+            case Ack(ok=True, settings=LiveSettings() as settings):
+                self.settings = settings
+            case Ready():
+                self.ready, self.settings, self._state = message, message.settings, "ready"
+            case Died():
+                self._state, self._told = "dead", True
+            case Ended() if self._state != "dead":
+                self._state = "ended"
+
+    def _refuse_text(self, command: Command) -> None:
+        """Text that is no Unicode can't even be encoded; answer as the engine would."""
+        message = "the text holds invalid Unicode (a lone surrogate); remove or replace that character"
+        self._local.append(Ack(id=command.id, ok=False, step=0, message=message))
+        if isinstance(command, Submit):
+            self._local.append(Refused(number=command.request.number, message=message))
