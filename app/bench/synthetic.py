@@ -1,0 +1,382 @@
+"""A seeded stream of contract-valid records at any scale, without an engine: for benches and for building views.
+
+It keeps the books that a record must agree with (pool, tables, queues) and invents the rest. It is no model of
+serving speed: times, tokens and probabilities are drawn at random. Whatever shows it says 'simulated'.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.bench import synthetic_drafts
+from engine.config import EngineConfig, Limit, LiveSettings, Model, limits
+from engine.records import (
+    BLOCK,
+    CACHED,
+    DECODE,
+    FREE,
+    NONE,
+    PREFILL,
+    ROW,
+    SCHEMA,
+    TABLE,
+    USED,
+    Admitted,
+    Event,
+    Finished,
+    Keyframe,
+    Memory,
+    Preempted,
+    Ready,
+    SequenceState,
+    StepRecord,
+    Submitted,
+    Timing,
+    pack,
+)
+
+GROUPS = 6  # families of prompts that share their first blocks, like a common system prompt
+SHARED_BLOCKS = 6  # how many
+
+
+@dataclass(slots=True, eq=False)
+class _Seq:
+    seq: int
+    group: int  # −1: shares nothing
+    prompt: int
+    limit: int
+    arrival: int
+    known: int = 0
+    computed: int = 0
+    cached: int = 0
+    preemptions: int = 0
+    admitted: bool = False
+    first: int = 0
+    last: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    drafts: bool = True
+    table: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+
+class Synthetic:
+    """The world behind the stream.
+
+    Attributes:
+        settings: in force; change them with `change`, the next step obeys.
+        step, clock: of the last step.
+    """
+
+    def __init__(self, blocks: int = 512, sequences: int = 16, seed: int = 7, block_size: int = 16, fill: float = 0.6):
+        self._rng = np.random.default_rng(seed)
+        self._mean_blocks = max(3, int(blocks * fill / sequences))
+        budget = max(256, 4 * sequences * 6, self._mean_blocks * block_size // 4)
+        self.settings = LiveSettings(
+            max_batch=sequences, kv_blocks=blocks, token_budget=min(budget, 16_384),
+            max_context=max(64, min(blocks * block_size // 2, 131_072)),
+        )  # fmt: skip
+        self.block_size, self.step, self.clock = block_size, 0, 1_000_000_000
+        self._sequences, self._next = sequences, 1
+        self.state = np.zeros(blocks, np.uint8)
+        self.refcount = np.zeros(blocks, np.uint16)
+        self.filled = np.zeros(blocks, np.uint16)
+        self.owner = np.full(blocks, NONE, np.uint32)
+        self.counts = [blocks, 0, 0]
+        # takes from the front; in stretches, as a pool looks after some time
+        starts = self._rng.permutation(-(-blocks // 24)) * 24
+        order = (starts[:, None] + np.arange(24)).ravel()
+        self._pool: OrderedDict[int, None] = OrderedDict.fromkeys(order[order < blocks].tolist())
+        self._prefix: dict[int, list[int]] = {}
+        self.running: list[_Seq] = []
+        self.waiting: list[_Seq] = []
+        self._blocks: dict[int, tuple[int, int, int, int]] = {}  # changes of this step: state, refcount, filled, owner
+        self._tables: list[tuple[int, int, int]] = []
+        self._events: list[Event] = []
+        self._settle()
+
+    # --- the contract's other messages ---
+
+    def ready(self) -> Ready:
+        model = Model(
+            name="synthetic", architecture="llama", layers=30, heads=9, kv_heads=3, head_dim=64, hidden=576,
+            vocabulary=49_152, max_positions=131_072, parameters=134_515_008, weight_bytes=269_030_016,
+            dtype="bfloat16", kv_bytes_per_token=23_040,
+        )  # fmt: skip
+        return Ready(
+            v=SCHEMA, pid=0, device="no device, a synthetic stream", runner="synthetic",
+            config=EngineConfig(block_size=self.block_size, settings=self.settings), settings=self.settings,
+            model=model, block_size=self.block_size, limits=self.limits(model),
+        )  # fmt: skip
+
+    def limits(self, model: Model) -> dict[str, Limit]:
+        return limits(model, self.block_size, max(2 * self.settings.kv_blocks, 1024))
+
+    def keyframe(self) -> Keyframe:
+        held = [s for s in self.running + self.waiting if s.table]
+        return Keyframe(
+            v=SCHEMA, step=self.step, clock=self.clock, block_size=self.block_size, settings=self.settings,
+            state=self.state.tobytes(), refcount=self.refcount.tobytes(), filled=self.filled.tobytes(),
+            owner=self.owner.tobytes(), table_seqs=np.array([s.seq for s in held], "<u4").tobytes(),
+            table_lengths=np.array([len(s.table) for s in held], "<u4").tobytes(),
+            table_blocks=np.array([b for s in held for b in s.table], "<u4").tobytes(),
+            sequences=[self._told(s) for s in self.running + self.waiting],
+            running=[s.seq for s in self.running], waiting=[s.seq for s in self.waiting], memory=self._memory(),
+        )  # fmt: skip
+
+    def change(self, **changes: object) -> None:
+        """Change settings; the pool only grows or gives back blocks that no table holds."""
+        blocks = int(changes.pop("kv_blocks", self.settings.kv_blocks))  # type: ignore[call-overload]
+        old = len(self.state)
+        if blocks < old and (self.state[blocks:] == USED).any():
+            raise ValueError("blocks in use lie beyond that size")
+        kept = min(blocks, old)
+        for name, rest in (("state", 0), ("refcount", 0), ("filled", 0), ("owner", NONE)):
+            fitted = np.full(blocks, rest, getattr(self, name).dtype)
+            fitted[:kept] = getattr(self, name)[:kept]
+            setattr(self, name, fitted)
+        for block in range(blocks, old):
+            del self._pool[block]
+        self._pool.update(dict.fromkeys(range(old, blocks)))
+        self._prefix = {g: p for g, p in self._prefix.items() if max(p) < blocks}
+        self.counts = np.bincount(self.state, minlength=3).tolist()
+        self.settings = LiveSettings(**{**_fields(self.settings), **changes, "kv_blocks": blocks})  # type: ignore[arg-type]
+
+    # --- a step ---
+
+    def next(self) -> StepRecord:
+        """One step, whole."""
+        self.step += 1
+        start = self.clock
+        parts = self._rng.integers((100_000, 20_000, 3_000_000, 200_000, 100_000), 4_000_000).tolist()
+        end = self.clock = start + sum(parts)
+        self._arrive(start)
+        self._admit()
+        rows, owing, bound = self._schedule()
+        spoken = synthetic_drafts.speak(self._rng, owing)
+        row_tuples = [self._commit(*row, spoken.kept, end) for row in rows]
+        self._finish()
+        changes = self._blocks
+        if changes:
+            self._write()
+        record = StepRecord(
+            v=SCHEMA, step=self.step, start=start, clock=start, end_clock=end,
+            timing=Timing(**dict(zip(("schedule", "draft", "forward", "sample", "commit"), parts, strict=True))),
+            rows=pack(row_tuples, ROW), blocks=pack([(b, *v) for b, v in changes.items()], BLOCK),
+            tables=pack(self._tables, TABLE), events=self._events, bound=bound, running=len(self.running),
+            waiting=len(self.waiting), used=self.counts[USED], cached=self.counts[CACHED], free=self.counts[FREE],
+            emitted=spoken.emitted, text=spoken.text, drafts=spoken.drafts, draft_text=spoken.draft_text,
+            settings=self.settings, memory=self._memory() if self.step % 50 == 0 else None,
+        )  # fmt: skip
+        self._blocks, self._tables, self._events = {}, [], []
+        return record
+
+    def _settle(self) -> None:
+        """A pool that has been at work for a while, before the first keyframe."""
+        for block in list(self._pool)[-len(self.state) // 5 :]:
+            self._set(block, CACHED, 0, self.block_size, 1 + block // 24 * 17 % 39)
+        self._next = 40
+        for _ in range(self._sequences):
+            s = self._new(0)
+            if not self._take(s, s.prompt):
+                break
+            s.computed = s.prompt
+            s.known = s.prompt + 1
+            self._fill(s)
+            s.first = s.last = s.arrival = self.clock
+            s.text, s.admitted = [" …"], True
+            self.running.append(s)
+        self._write()
+        self._blocks, self._tables, self._events = {}, [], []
+
+    def _new(self, arrival: int) -> _Seq:
+        rng, mean = self._rng, self._mean_blocks * self.block_size
+        prompt = max(2, int(mean * rng.uniform(0.3, 1.2)))
+        output = int(max(8, min(mean * 0.4, 400) * rng.uniform(0.4, 1.6)))
+        limit = min(prompt + output, self.settings.max_context, len(self.state) * self.block_size // 2)
+        prompt = min(prompt, limit - 1)
+        group = int(rng.integers(0, GROUPS)) if rng.random() < 0.5 else -1
+        s = _Seq(self._next, group, prompt, limit, arrival, known=prompt, drafts=bool(rng.random() < 0.75))
+        self._next += 1
+        return s
+
+    def _arrive(self, clock: int) -> None:
+        room = self._sequences + 4 - len(self.running) - len(self.waiting)
+        for _ in range(room if self._rng.random() < 0.3 else 0):
+            s = self._new(clock)
+            self.waiting.append(s)
+            self._events.append(
+                Submitted(
+                    seq=s.seq, number=s.seq, prompt_tokens=s.prompt, max_tokens=s.limit - s.prompt, priority=0,
+                    arrival=clock, prompt=synthetic_drafts.sentence(s.seq), label="synthetic",
+                )
+            )
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self.settings.max_batch:
+            s = self.waiting[0]
+            if len(self._pool) < s.known // self.block_size + 2:
+                return
+            del self.waiting[0]
+            s.cached = s.computed = self._share(s)
+            s.admitted = True
+            insort(self.running, s, key=lambda r: r.seq)
+            self._events.append(
+                Admitted(seq=s.seq, cached_tokens=s.cached, limit=s.limit, again=s.preemptions > 0)
+            )
+
+    def _share(self, s: _Seq) -> int:
+        """Take the blocks that the group's last sequence left; returns the tokens they hold."""
+        shared = self._prefix.get(s.group, [])[: (s.known - 1) // self.block_size]
+        for index, block in enumerate(shared):
+            _, refs, filled, owner = self._get(block)
+            self._pool.pop(block, None)
+            self._set(block, USED, refs + 1, filled, owner if refs else s.seq)
+            self._tables.append((s.seq, index, block))
+        s.table = list(shared)
+        return len(shared) * self.block_size
+
+    def _schedule(self) -> tuple[list[tuple[_Seq, int, int, int]], list[tuple[int, int, int]], str]:
+        """Rows (sequence, kind, scheduled, drafted) and what speaks: (seq, known, drafted), −1 = only its own."""
+        budget, rows, owing = self.settings.token_budget, [], []
+        gamma = self.settings.draft_length if self.settings.draft_method != "off" else 0
+        for s in list(self.running):
+            if s not in self.running or not budget:
+                continue
+            if s.computed >= s.known - 1:
+                drafted = min(gamma, budget - 1, s.limit - s.known - 1) if s.drafts and s.seq % 7 else 0
+                kind, scheduled = DECODE, 1 + max(0, drafted)
+                drafted = scheduled - 1
+            else:
+                kind, scheduled, drafted = PREFILL, min(s.known - s.computed, budget), 0
+            if not self._take(s, s.computed + scheduled):
+                continue
+            budget -= scheduled
+            rows.append((s, kind, scheduled, drafted))
+        rows = [row for row in rows if row[0].table]  # a later row may have preempted an earlier one
+        for s, kind, scheduled, drafted in rows:
+            if kind == DECODE or s.computed + scheduled == s.known:
+                owing.append((s.seq, s.known, drafted))
+        full = len(self.running) >= self.settings.max_batch
+        bound = "token_budget" if not budget else "batch_cap" if full else "kv_blocks" if self.waiting else "no_work"
+        return rows, owing, bound
+
+    def _commit(self, s: _Seq, kind: int, scheduled: int, drafted: int, kept: dict[int, list[str]], end: int) -> tuple:
+        pieces = kept.get(s.seq, [])
+        s.text += pieces
+        accepted = max(0, len(pieces) - 1) if drafted else 0
+        before = s.computed
+        s.computed += scheduled - drafted + accepted
+        s.known += len(pieces)
+        if pieces:
+            s.first, s.last = s.first or end, end
+        s.drafted, s.accepted = s.drafted + drafted, s.accepted + accepted
+        self._fill(s, before // self.block_size)
+        return (s.seq, kind, scheduled, s.computed, s.known, drafted, accepted, len(pieces))
+
+    def _finish(self) -> None:
+        for s in [s for s in self.running if s.known >= s.limit]:
+            self.running.remove(s)
+            if s.group >= 0:
+                self._prefix[s.group] = s.table[: min(SHARED_BLOCKS, s.prompt // self.block_size)]
+            self._release(s)
+            self._events.append(
+                Finished(seq=s.seq, number=s.seq, reason="length", output_tokens=s.known - s.prompt)
+            )
+
+    # --- blocks ---
+
+    def _take(self, s: _Seq, tokens: int) -> bool:
+        """Grow the table to hold `tokens`; preempts the latest arrival when there are no blocks."""
+        need = -(-tokens // self.block_size) - len(s.table)
+        while need > len(self._pool):
+            victim = self.running[-1] if self.running else s
+            if not self.running or victim is s:
+                return False
+            lost = victim.computed
+            self.running.remove(victim)
+            self._release(victim)
+            victim.computed, victim.preemptions = 0, victim.preemptions + 1
+            insort(self.waiting, victim, key=lambda w: w.seq)
+            self._events.append(Preempted(seq=victim.seq, cause="kv_blocks", by=s.seq, needed=need, lost=lost))
+        for _ in range(need):
+            block = self._pool.popitem(last=False)[0]
+            if self._get(block)[0] == CACHED:
+                self._prefix = {g: p for g, p in self._prefix.items() if block not in p}
+            self._set(block, USED, 1, 0, s.seq)
+            self._tables.append((s.seq, len(s.table), block))
+            s.table.append(block)
+        return True
+
+    def _fill(self, s: _Seq, first: int = 0) -> None:
+        size = self.block_size
+        for index in range(first, len(s.table)):
+            block = s.table[index]
+            _, refs, filled, owner = self._get(block)
+            now = max(0, min(size, s.computed - index * size))
+            if now != filled and refs == 1:
+                self._set(block, USED, refs, now, owner)
+
+    def _release(self, s: _Seq) -> None:
+        full = s.computed // self.block_size
+        for index in range(len(s.table) - 1, -1, -1):
+            block = s.table[index]
+            _, refs, filled, owner = self._get(block)
+            if refs > 1:
+                self._set(block, USED, refs - 1, filled, owner)
+                continue
+            cached = index < full and self.settings.prefix_cache
+            self._set(block, *((CACHED, 0, self.block_size, s.seq) if cached else (FREE, 0, 0, NONE)))
+            self._pool[block] = None
+            if not cached:
+                self._pool.move_to_end(block, last=False)
+        self._tables.append((s.seq, 0, NONE))
+        s.table = []
+
+    def _get(self, block: int) -> tuple[int, int, int, int]:
+        found = self._blocks.get(block)
+        if found is None:
+            found = (
+                int(self.state[block]), int(self.refcount[block]), int(self.filled[block]), int(self.owner[block])
+            )  # fmt: skip
+        return found
+
+    def _set(self, block: int, state: int, refcount: int, filled: int, owner: int) -> None:
+        before = self._get(block)[0]
+        self.counts[before] -= 1
+        self.counts[state] += 1
+        self._blocks[block] = (state, refcount, filled, owner)
+
+    def _write(self) -> None:
+        blocks = np.fromiter(self._blocks, np.intp, len(self._blocks))
+        values: NDArray = np.array(list(self._blocks.values()), np.int64)
+        for column, array in enumerate((self.state, self.refcount, self.filled, self.owner)):
+            array[blocks] = values[:, column]
+
+    # --- words about it ---
+
+    def _told(self, s: _Seq) -> SequenceState:
+        return SequenceState(
+            seq=s.seq, number=s.seq, status="running" if s in self.running else "waiting", prompt_tokens=s.prompt,
+            known=s.known, computed=s.computed, max_tokens=s.limit - s.prompt,
+            limit=s.limit if s.admitted else 0, priority=0,
+            arrival=s.arrival, first_token=s.first, last_token=s.last, cached_tokens=s.cached,
+            preemptions=s.preemptions, drafted=s.drafted, accepted=s.accepted,
+            prompt=synthetic_drafts.sentence(s.seq), output="".join(s.text), label="synthetic",
+        )  # fmt: skip
+
+    def _memory(self) -> Memory:
+        pool = len(self.state) * self.block_size * 23_040
+        rest = int(self._rng.integers(40 << 20, 44 << 20))
+        return Memory(
+            weights=269_030_016, kv_pool=pool, baseline=180 << 20, resident=269_030_016 + pool + (180 << 20) + rest
+        )
+
+
+def _fields(settings: LiveSettings) -> dict[str, object]:
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}

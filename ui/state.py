@@ -1,0 +1,353 @@
+"""One moment of the engine: pool, tables, sequences, queues, settings. Numpy, no Qt.
+
+`apply` is exact: a state made from a keyframe plus the records after it equals the next keyframe. Live and
+rebuilt states are the same class. Knows nothing of history; what a record did beyond the state (first tokens,
+gaps between tokens, ends of sequences) is handed back as `Applied` for whoever keeps that.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import LiveSettings
+from engine.records import (
+    BLOCK,
+    CACHED,
+    FREE,
+    NONE,
+    ROW,
+    TABLE,
+    TOKEN,
+    USED,
+    Aborted,
+    Admitted,
+    Between,
+    Event,
+    Finished,
+    Keyframe,
+    Memory,
+    Preempted,
+    StepRecord,
+    Submitted,
+    unpack,
+)
+from ui.changes import Kinds
+from ui.sequences import SequenceInfo
+from ui.tables import Tables
+
+RECENT = 64  # finished sequences that stay visible: more than a screen of the longest list shows
+
+
+@dataclass(slots=True)
+class Applied:
+    """What a record did beyond the state. Clocks are engine clock, ns."""
+
+    kinds: Kinds = Kinds.NONE
+    rows: NDArray | None = None  # records.ROW
+    admitted: list[SequenceInfo] = field(default_factory=list)  # for the first time
+    first: list[SequenceInfo] = field(default_factory=list)  # got their first token
+    gaps: list[int] = field(default_factory=list)  # ns between two emissions of one sequence
+    gap_seqs: list[int] = field(default_factory=list)
+    ended: list[SequenceInfo] = field(default_factory=list)
+    settings: tuple[LiveSettings, LiveSettings] | None = None  # old, new
+
+
+class EngineState:
+    """One moment.
+
+    Attributes:
+        blocks_state, refcount, filled, owner: one entry a block, as records.BLOCK describes them.
+        changed: step of a block's last change of any kind.
+        since: step at which its state or owner last changed.
+        before: the owner whose cached block it was until then, records.NONE where it was free.
+        sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
+        running, waiting: both by priority, then arrival, as they are scheduled and admitted.
+        used, cached, free, shared: blocks; shared ones are used by more than one table.
+    """
+
+    def __init__(self, num_blocks: int = 0, block_size: int = 16, settings: LiveSettings | None = None):
+        self.step = 0
+        self.clock = 0
+        self.block_size = block_size
+        self.settings = settings
+        self.memory: Memory | None = None
+        self.blocks_state = np.zeros(num_blocks, np.uint8)
+        self.refcount = np.zeros(num_blocks, np.uint16)
+        self.filled = np.zeros(num_blocks, np.uint16)
+        self.owner = np.full(num_blocks, NONE, np.uint32)
+        self.changed = np.zeros(num_blocks, np.int32)
+        self.since = np.zeros(num_blocks, np.int32)
+        self.before = np.full(num_blocks, NONE, np.uint32)
+        self.tables = Tables()
+        self.sequences: dict[int, SequenceInfo] = {}
+        self.recent: dict[int, SequenceInfo] = {}
+        self.running: list[int] = []
+        self.waiting: list[int] = []
+        self.used = self.cached = self.shared = 0
+        self.free = num_blocks
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks_state)
+
+    def table(self, seq: int) -> NDArray[np.uint32]:
+        """The sequence's block ids in logical order; a view, empty where it holds none."""
+        return self.tables.get(seq)
+
+    @property
+    def table_seqs(self) -> list[int]:
+        return self.tables.seqs
+
+    def info(self, seq: int) -> SequenceInfo | None:
+        """A live sequence, or one that ended not long ago."""
+        return self.sequences.get(seq) or self.recent.get(seq)
+
+    def sharers(self, block: int) -> list[tuple[int, int]]:
+        """(sequence, logical index) of every table entry that is this block. Searches all tables."""
+        return self.tables.find(block)
+
+    # --- records ---
+
+    def apply(self, record: StepRecord | Between) -> Applied:
+        done = Applied()
+        stepped = isinstance(record, StepRecord)
+        if stepped:
+            self.step = record.step
+        self.clock = end = record.end_clock if stepped else record.clock
+        for event in record.events:
+            if not isinstance(event, Finished | Aborted):
+                self._begin(event, record.clock, done)
+        self._settings(record.settings, done)
+        self._blocks(record.blocks, done)
+        self._tables(record.tables, done)
+        if stepped:
+            self._rows(record, end, done)
+        for event in record.events:
+            if isinstance(event, Finished | Aborted):
+                self._end(event, end, done)
+        if record.memory is not None:
+            self.memory = record.memory
+            done.kinds |= Kinds.MEMORY
+        self.used, self.cached, self.free = record.used, record.cached, record.free
+        if record.events:
+            done.kinds |= Kinds.QUEUE
+        return done
+
+    def _settings(self, settings: LiveSettings, done: Applied) -> None:
+        if settings != self.settings:
+            if self.settings is not None:
+                done.settings = (self.settings, settings)
+            self.settings = settings
+            done.kinds |= Kinds.SETTINGS
+        if settings.kv_blocks != self.num_blocks:
+            self._resize(settings.kv_blocks)
+            done.kinds |= Kinds.BLOCKS
+
+    def _resize(self, num_blocks: int) -> None:
+        kept = min(num_blocks, self.num_blocks)
+
+        def fit(array: NDArray, rest: int) -> NDArray:
+            fitted = np.full(num_blocks, rest, array.dtype)
+            fitted[:kept] = array[:kept]
+            return fitted
+
+        self.blocks_state = fit(self.blocks_state, FREE)
+        self.refcount, self.filled = fit(self.refcount, 0), fit(self.filled, 0)
+        self.owner, self.before = fit(self.owner, NONE), fit(self.before, NONE)
+        self.changed, self.since = fit(self.changed, self.step), fit(self.since, self.step)
+        self.shared = int(np.count_nonzero(self.refcount > 1))
+
+    def _blocks(self, buffer: bytes, done: Applied) -> None:
+        if not buffer:
+            return
+        change = unpack(buffer, BLOCK)
+        blocks = change["block"].astype(np.intp)
+        if len(blocks) and int(blocks.max()) >= self.num_blocks:  # blocks that a smaller pool let go of
+            change = change[blocks < self.num_blocks]
+            blocks = change["block"].astype(np.intp)
+        self._put(blocks, change["state"], change["refcount"], change["filled"], change["owner"])
+        done.kinds |= Kinds.BLOCKS
+
+    def _put(self, blocks: NDArray, state: NDArray, refcount: NDArray, filled: NDArray, owner: NDArray) -> None:
+        old_state, old_owner = self.blocks_state[blocks], self.owner[blocks]
+        turned = blocks[(old_state != state) | (old_owner != owner)]
+        self.since[turned] = self.step
+        self.before[turned] = np.where(self.blocks_state[turned] == CACHED, self.owner[turned], NONE)
+        self.shared += int(np.count_nonzero(refcount > 1)) - int(np.count_nonzero(self.refcount[blocks] > 1))
+        self.blocks_state[blocks] = state
+        self.refcount[blocks] = refcount
+        self.filled[blocks] = filled
+        self.owner[blocks] = owner
+        self.changed[blocks] = self.step
+
+    def _tables(self, buffer: bytes, done: Applied) -> None:
+        if buffer:
+            for seq, held in self.tables.apply(unpack(buffer, TABLE)):
+                if info := self.info(seq):
+                    info.held = held
+            done.kinds |= Kinds.TABLES
+
+    def _rows(self, record: StepRecord, end: int, done: Applied) -> None:
+        done.kinds |= Kinds.STEPS
+        step, sequences = record.step, self.sequences
+        done.rows = unpack(record.rows, ROW)
+        for row in done.rows.tolist():
+            info = sequences.get(row[0])
+            if info is None:
+                continue
+            info.row = row
+            info.row_step = step
+            info.computed = row[3]
+            info.known = row[4]
+            if row[5]:
+                info.drafted += row[5]
+                info.accepted += row[6]
+            if row[7]:
+                if info.first_token:
+                    done.gaps.append(end - info.last_token)
+                    done.gap_seqs.append(row[0])
+                else:
+                    info.first_token = end
+                    done.first.append(info)
+                info.last_token = end
+        if record.emitted:
+            tokens = unpack(record.emitted, TOKEN)
+            pieces = zip(tokens["seq"].tolist(), record.text, tokens["origin"].tolist(), strict=False)
+            for seq, text, origin in pieces:
+                if (info := sequences.get(seq)) is not None:
+                    info.pieces.append((text, origin, step))
+            done.kinds |= Kinds.TOKENS
+        if record.drafts:
+            done.kinds |= Kinds.DRAFTS
+
+    # --- events ---
+
+    def _begin(self, event: Event, clock: int, done: Applied) -> None:
+        if isinstance(event, Submitted):
+            self.sequences[event.seq] = SequenceInfo.submitted(event)
+            self._enqueue(self.waiting, event.seq)
+            return
+        info = self.sequences.get(event.seq)
+        if info is None:
+            return
+        if isinstance(event, Admitted):
+            info.status, info.preempted = "running", False
+            info.computed = info.cached_tokens = event.cached_tokens
+            info.limit = event.limit
+            if not info.admitted:
+                info.admitted = clock
+            if not event.again:
+                done.admitted.append(info)
+            _discard(self.waiting, event.seq)
+            self._enqueue(self.running, event.seq)
+        elif isinstance(event, Preempted):
+            info.status, info.preempted = "waiting", True
+            info.computed, info.lost = 0, event.lost
+            info.preemptions += 1
+            _discard(self.running, event.seq)
+            self._enqueue(self.waiting, event.seq)
+
+    def _enqueue(self, queue: list[int], seq: int) -> None:
+        """Both queues are in order of priority, then arrival; sequence numbers are given in order of arrival."""
+        if seq not in queue:
+            insort(queue, seq, key=lambda s: (self.sequences[s].priority, s))
+
+    def _end(self, event: Finished | Aborted, clock: int, done: Applied) -> None:
+        info = self.sequences.pop(event.seq, None)
+        _discard(self.running, event.seq)
+        _discard(self.waiting, event.seq)
+        if info is None:
+            return
+        if isinstance(event, Finished):
+            info.end("finished", event.reason, self.step, clock, event.tail)
+        else:
+            info.end("aborted", event.reason or "aborted", self.step, clock)
+        done.kinds |= Kinds.TOKENS
+        done.ended.append(info)
+        self.recent[event.seq] = info
+        while len(self.recent) > RECENT:
+            del self.recent[next(iter(self.recent))]
+
+    # --- keyframes and copies ---
+
+    @classmethod
+    def from_keyframe(cls, frame: Keyframe) -> EngineState:
+        state = cls(len(frame.state), frame.block_size, frame.settings)
+        state.take(frame)
+        return state
+
+    def take(self, frame: Keyframe) -> int:
+        """Become what the keyframe says; returns how many blocks differed from it. Times of blocks that agree,
+        texts known in finer pieces and recently ended sequences are kept."""
+        self.step, self.clock, self.block_size = frame.step, frame.clock, frame.block_size
+        self.settings = frame.settings
+        if len(frame.state) != self.num_blocks:
+            self._resize(len(frame.state))
+        columns = (
+            np.frombuffer(frame.state, np.uint8),
+            np.frombuffer(frame.refcount, "<u2"),
+            np.frombuffer(frame.filled, "<u2"),
+            np.frombuffer(frame.owner, "<u4"),
+        )
+        mine = (self.blocks_state, self.refcount, self.filled, self.owner)
+        wrong = np.zeros(self.num_blocks, bool)
+        for ours, theirs in zip(mine, columns, strict=True):
+            wrong |= ours != theirs
+        differ = np.flatnonzero(wrong)
+        self._put(differ, *[column[differ] for column in columns])
+        self._recount()
+        self.tables.take(
+            np.frombuffer(frame.table_seqs, "<u4"),
+            np.frombuffer(frame.table_lengths, "<u4"),
+            np.frombuffer(frame.table_blocks, "<u4"),
+        )
+        self._take_sequences(frame)
+        self.memory = frame.memory or self.memory
+        return len(differ)
+
+    def _take_sequences(self, frame: Keyframe) -> None:
+        old, self.sequences = self.sequences, {}
+        for told in frame.sequences:
+            info = old.get(told.seq) or SequenceInfo(told.seq)
+            info.take(told, frame.step)
+            self.sequences[told.seq] = info
+        self.running, self.waiting = list(frame.running), list(frame.waiting)
+
+    def _recount(self) -> None:
+        counts = np.bincount(self.blocks_state, minlength=3)
+        self.free, self.cached, self.used = int(counts[FREE]), int(counts[CACHED]), int(counts[USED])
+        self.shared = int(np.count_nonzero(self.refcount > 1))
+
+    def copy(self) -> EngineState:
+        """An independent copy."""
+        return self.copy_with(lambda info: info.copy())
+
+    def copy_with(self, copied: Callable[[SequenceInfo], SequenceInfo]) -> EngineState:
+        """A copy whose sequences are made by `copied`."""
+        twin = EngineState.__new__(EngineState)
+        twin.__dict__.update(self.__dict__)
+        for name in ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before"):
+            setattr(twin, name, getattr(self, name).copy())
+        twin.tables = self.tables.copy()
+        twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
+        twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
+        twin.running, twin.waiting = self.running.copy(), self.waiting.copy()
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what a copy holds, about."""
+        arrays = (self.blocks_state, self.refcount, self.filled, self.owner, self.changed, self.since, self.before)
+        infos = len(self.sequences) + len(self.recent)
+        return sum(array.nbytes for array in arrays) + self.tables.nbytes + infos * 600
+
+
+def _discard(queue: list[int], seq: int) -> None:
+    if seq in queue:
+        queue.remove(seq)
+

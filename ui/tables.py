@@ -1,0 +1,95 @@
+"""Block tables of all sequences: growable arrays with their changes applied in order. No Qt."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.records import NONE
+
+_EMPTY: NDArray[np.uint32] = np.empty(0, np.uint32)
+
+
+class Tables:
+    """seq → block ids in logical order."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, NDArray[np.uint32]] = {}  # with room to grow
+        self._lengths: dict[int, int] = {}
+
+    @property
+    def seqs(self) -> list[int]:
+        return list(self._lengths)
+
+    def get(self, seq: int) -> NDArray[np.uint32]:
+        length = self._lengths.get(seq)
+        return self._blocks[seq][:length] if length else _EMPTY
+
+    def apply(self, changes: NDArray) -> list[tuple[int, NDArray[np.uint32]]]:
+        """Apply records.TABLE entries in order. Returns (seq, the blocks it held) of tables that ended."""
+        seqs, indices, blocks = changes["seq"], changes["index"], changes["block"]
+        gone: list[tuple[int, NDArray[np.uint32]]] = []
+        if len(changes) == 0:
+            return gone
+        # runs of consecutive entries of one table are written as one slice
+        breaks = (seqs[1:] != seqs[:-1]) | (indices[1:] != indices[:-1] + 1)
+        breaks |= (blocks[1:] == NONE) | (blocks[:-1] == NONE)
+        starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(changes)]
+        seq_list, index_list = seqs.tolist(), indices.tolist()
+        for start, stop in itertools.pairwise(starts):
+            seq, index = seq_list[start], index_list[start]
+            if stop - start == 1 and blocks[start] == NONE:
+                self._cut(seq, index, gone)
+            else:
+                self._write(seq, index, blocks[start:stop])
+        return gone
+
+    def _write(self, seq: int, index: int, blocks: NDArray) -> None:
+        end = index + len(blocks)
+        array = self._blocks.get(seq)
+        if array is None or end > len(array):
+            grown = np.full(max(16, 2 * end), NONE, np.uint32)
+            if array is not None:
+                grown[: len(array)] = array
+            array = self._blocks[seq] = grown
+        array[index:end] = blocks
+        self._lengths[seq] = max(end, self._lengths.get(seq, 0))
+
+    def _cut(self, seq: int, index: int, gone: list[tuple[int, NDArray[np.uint32]]]) -> None:
+        if index:
+            self._lengths[seq] = min(index, self._lengths.get(seq, 0))
+            return
+        held = self.get(seq)
+        self._lengths.pop(seq, None)
+        self._blocks.pop(seq, None)
+        if len(held):
+            gone.append((seq, held))
+
+    def take(self, seqs: NDArray, lengths: NDArray, blocks: NDArray) -> None:
+        """Become what a keyframe says."""
+        ends = np.cumsum(lengths, dtype=np.int64).tolist()
+        self._blocks, self._lengths = {}, {}
+        start = 0
+        for seq, end in zip(seqs.tolist(), ends, strict=True):
+            if end > start:
+                self._write(seq, 0, blocks[start:end])
+            start = end
+
+    def find(self, block: int) -> list[tuple[int, int]]:
+        """(seq, logical index) of every entry that is `block`."""
+        found = []
+        for seq in self._lengths:
+            found += [(seq, index) for index in np.flatnonzero(self.get(seq) == block).tolist()]
+        return found
+
+    def copy(self) -> Tables:
+        twin = Tables()
+        twin._lengths = self._lengths.copy()
+        twin._blocks = {seq: blocks.copy() for seq, blocks in self._blocks.items()}
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        return sum(blocks.nbytes for blocks in self._blocks.values())
