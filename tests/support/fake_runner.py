@@ -7,6 +7,8 @@ another sequence's tokens, stale drafts, or nothing. Loops over tokens are fine 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -96,7 +98,7 @@ class FakeRunner:
         assert len(set(batch.slots.tolist())) == len(batch.slots), "two tokens write to one slot"
         wanted = set(batch.logit_index.tolist())
         out = []
-        for row, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+        for row, (start, end) in enumerate(pairwise(starts)):
             assert end > start, "an empty row"
             for i in range(start, end):
                 self._write(batch, row, i)

@@ -1,0 +1,255 @@
+"""The scheduler, the pool and the core under hostile use, without weights.
+
+Whatever is submitted, aborted, preempted, resized, switched or made to fail between any two steps: every invariant
+holds, every record applied to a reader's state gives the engine's own, and every sequence that finishes has
+exactly the tokens, the text and the reason that the model gives it alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, note
+from hypothesis import settings as profile
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from engine.config import SettingRefused
+from engine.core import Engine
+from engine.records import ROW, Between, Preempted, Request, Sampling, StepRecord, decode, encode, unpack
+from engine.requests import RequestRefused
+from engine.sampler import Sampler
+from engine.speculation.ngram import NgramProposer
+from tests.support.applier import Applier
+from tests.support.fake_runner import FakeRunner, TableModel, settings
+from tests.support.fake_texts import LetterTexts
+
+VOCABULARY = 8
+EOS = 7
+PREFIX = [1, 2, 3, 1, 2, 4, 5, 0, 3, 3, 2, 1, 6, 0, 2, 5, 1, 1, 2, 3, 4, 4, 0, 6, 5, 2, 0, 1, 3, 5, 6, 6]
+NEVER = 2_000  # steps within which any backlog of these sizes is done
+
+RANGES = {
+    "max_batch": st.integers(1, 8),
+    "max_context": st.integers(16, 96),
+    "kv_blocks": st.integers(4, 24),
+    "token_budget": st.integers(8, 200),
+    "draft_length": st.integers(0, 6),
+    "draft_method": st.sampled_from(["off", "ngram"]),
+    "chunked_prefill": st.booleans(),
+    "prefix_cache": st.booleans(),
+    "watermark": st.sampled_from([0.0, 0.01, 0.2, 0.5]),
+}
+
+
+class PassFailed(RuntimeError):
+    pass
+
+
+class HostileUse(RuleBasedStateMachine):
+    @initialize(
+        block_size=st.sampled_from([8, 8, 16, 128]),
+        seed=st.integers(0, 5),
+        batch=st.integers(1, 6),
+        chunked=st.booleans(),
+        blocks=st.integers(4, 14),
+    )
+    def build(self, block_size: int, seed: int, batch: int, chunked: bool, blocks: int) -> None:
+        context = min(64, blocks * block_size)
+        start = settings(
+            max_batch=batch, max_context=context, kv_blocks=blocks, token_budget=64 if not chunked else 16,
+            chunked_prefill=chunked,
+        )  # fmt: skip
+        self.model = TableModel(VOCABULARY, seed, sharpness=3.0)
+        self.runner = FakeRunner(blocks, block_size, self.model, room=20)
+        self.texts = LetterTexts()
+        self.time = 1_000_000
+        self.engine = Engine(
+            self.runner,
+            start,
+            Sampler(VOCABULARY),
+            bounds=self.runner.bounds(),
+            proposers={"ngram": NgramProposer},
+            texts=self.texts,
+            eos_ids=frozenset({EOS}),
+            clock=self.tick,
+        )
+        self.reader = Applier(self.engine.keyframe())
+        self.requests: dict[int, tuple[list[int], Request]] = {}  # by seq
+        self.judged: set[int] = set()
+        self.numbers = 0
+
+    def tick(self) -> int:
+        self.time += 1_000
+        return self.time
+
+    @rule(
+        shared=st.integers(0, len(PREFIX)),
+        tail=st.lists(st.integers(0, VOCABULARY - 1), min_size=0, max_size=40),
+        max_tokens=st.integers(1, 40),
+        priority=st.sampled_from([0, 0, 0, 1, -1]),
+        stop=st.sampled_from([[], [], ["ab"], ["c", "bad"]]),
+        ignore_eos=st.booleans(),
+        speculate=st.sampled_from([True, True, False]),
+    )
+    def submit(
+        self,
+        shared: int,
+        tail: list[int],
+        max_tokens: int,
+        priority: int,
+        stop: list[str],
+        ignore_eos: bool,
+        speculate: bool,
+    ) -> None:
+        prompt = PREFIX[:shared] + tail
+        self.numbers += 1
+        request = Request(
+            number=self.numbers, max_tokens=max_tokens, priority=priority, stop=stop, ignore_eos=ignore_eos,
+            sampling=Sampling(speculate=speculate), prompt="x" * shared, label="test",
+        )  # fmt: skip
+        try:
+            seq = self.engine.submit(self.numbers, prompt, request)
+        except RequestRefused:
+            assert not prompt or len(prompt) >= self.engine.settings.max_context
+        else:
+            self.requests[seq] = prompt, request
+
+    @rule(which=st.integers(0, 1_000))
+    def abort(self, which: int) -> None:
+        live = [s.number for s in (*self.engine.scheduler.running, *self.engine.scheduler.waiting)]
+        assert self.engine.abort(live[which % len(live)] if live else 12_345) == min(1, len(live))
+
+    @rule()
+    @precondition(lambda self: self.numbers % 7 == 6)
+    def abort_all(self) -> None:
+        self.engine.abort()
+        assert not self.engine.has_work and self.engine.pool.used_count == 0
+
+    @rule(which=st.integers(0, 1_000))
+    def preempt(self, which: int) -> None:
+        running = self.engine.scheduler.running
+        if running:
+            self.engine.scheduler.preempt(running[which % len(running)], "kv_blocks")
+
+    @rule(changes=st.fixed_dictionaries({}, optional=RANGES))
+    def drag(self, changes: dict[str, int | float | bool | str]) -> None:
+        before = self.engine.settings, self.engine.keyframe().state, self.engine.runner.num_blocks
+        try:
+            new = self.engine.change(changes)
+        except SettingRefused as error:
+            note(str(error))
+            after = self.engine.settings, self.engine.keyframe().state, self.engine.runner.num_blocks
+            assert before == after
+        else:
+            assert all(getattr(new, key) == value for key, value in changes.items())
+            assert len(self.engine.scheduler.running) <= new.max_batch
+
+    @rule(steps=st.integers(1, 8))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.engine.has_work:
+                self.run_one()
+
+    @rule()
+    def step_that_fails(self) -> None:
+        if not self.engine.has_work:
+            return
+        step, passes = self.engine.last_step, self.runner.passes
+
+        def fail(batch: object) -> None:
+            raise PassFailed
+
+        self.runner.execute, kept = fail, self.runner.execute
+        try:
+            self.follow(self.engine.step())
+            assert self.runner.passes == passes  # there was nothing to run
+        except PassFailed:
+            assert self.engine.last_step == step
+        finally:
+            self.runner.execute = kept
+
+    @rule(ns=st.integers(1, 500))
+    def hold(self, ns: int) -> None:
+        self.engine.hold(ns)
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        self.engine.check()
+        between = self.engine.between()
+        if between is not None:
+            self.follow(between)
+        assert self.engine.between() is None
+        self.reader.expect(self.engine.keyframe())
+        assert self.texts.open.keys() == self.reader.live.keys()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        first = self.engine.last_step
+        while self.engine.has_work:
+            self.run_one()
+            self.everything_holds()
+            assert self.engine.last_step < first + NEVER, "it doesn't get done"
+        assert self.judged == self.requests.keys()
+        assert self.engine.pool.used_count == 0
+
+    # --- what must be true ---
+
+    def run_one(self) -> None:
+        now = self.engine.settings
+        record = self.engine.step()
+        rows = unpack(record.rows, ROW)
+        assert int(rows["scheduled"].sum()) <= now.token_budget
+        assert len(rows) <= now.max_batch and record.running <= now.max_batch
+        assert int(rows["drafted"].max(initial=0)) <= (now.draft_length if now.draft_method != "off" else 0)
+        assert len(rows) or record.events, "a step without any work in it"
+        self.follow(record)
+        self.engine.check()
+
+    def follow(self, record: StepRecord | Between) -> None:
+        assert decode(encode(record)) == record
+        self.reader.apply(record)
+        for event in record.events:
+            if isinstance(event, Preempted) and event.cause == "kv_blocks" and event.by in self.requests:
+                assert event.needed > 0
+        for seq in self.reader.ended.keys() - self.judged:
+            self.judged.add(seq)
+            if self.reader.ended[seq] != "aborted":
+                self.judge(seq)
+
+    def judge(self, seq: int) -> None:
+        """Against the model alone: no batch, no cache, no drafts."""
+        prompt, request = self.requests[seq]
+        tokens, text, reason = list(prompt), "", ""
+        while not reason:
+            token = int(self.model.logits(tokens).argmax())
+            tokens.append(token)
+            if token == EOS and not request.ignore_eos:
+                reason = "stop"
+                break
+            text += self.texts.piece(token)
+            hits = [text.index(s) for s in request.stop if s in text]
+            if hits:
+                text, reason = text[: min(hits)], "stop"
+            elif len(tokens) - len(prompt) == request.max_tokens:
+                reason = "length"
+            elif len(tokens) == self.reader.limits[seq]:
+                reason = "context"
+        assert self.reader.outputs[seq] == tokens[len(prompt) :]
+        assert (self.reader.texts[seq], self.reader.ended[seq]) == (text, reason)
+
+
+
+
+COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+
+
+def test_hostile_use() -> None:
+    run_state_machine_as_test(HostileUse, settings=profile(max_examples=60, stateful_step_count=40, **COMMON))
+
+
+@pytest.mark.slow
+def test_hostile_use_for_long() -> None:
+    run_state_machine_as_test(HostileUse, settings=profile(max_examples=300, stateful_step_count=80, **COMMON))

@@ -1,0 +1,157 @@
+"""The least that a reader must do to follow an engine: apply records one by one, end where a keyframe stands.
+
+Plain Python on purpose, and written from the contract alone, so that it can judge both the engine's records and
+faster readers of them.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+
+from engine.records import (
+    BLOCK,
+    FREE,
+    NONE,
+    ROW,
+    TABLE,
+    TOKEN,
+    Aborted,
+    Admitted,
+    Between,
+    Finished,
+    Keyframe,
+    Preempted,
+    StepRecord,
+    Submitted,
+    unpack,
+)
+
+
+class Applier:
+    """Follows from an engine's very first record. `outputs`: tokens of every sequence ever seen; `ended`: reasons."""
+
+    def __init__(self, first: Keyframe):
+        assert not first.sequences
+        self.block_size = first.block_size
+        self.settings = first.settings
+        self.step = first.step
+        self.blocks: list[tuple[int, int, int, int]] = [(FREE, 0, 0, NONE)] * first.settings.kv_blocks
+        self.tables: dict[int, list[int]] = {}
+        self.live: dict[int, dict] = {}  # by seq; the fields of records.SequenceState
+        self.outputs: dict[int, list[int]] = {}
+        self.limits: dict[int, int] = {}
+        self.texts: dict[int, str] = {}
+        self.ended: dict[int, str] = {}
+
+    def apply(self, record: StepRecord | Between) -> None:
+        self.settings = record.settings
+        size = record.settings.kv_blocks
+        self.blocks = self.blocks[:size] + [(FREE, 0, 0, NONE)] * (size - len(self.blocks))
+        for event in record.events:
+            if not isinstance(event, Finished):
+                self._event(event)
+        for seq, index, block in unpack(record.tables, TABLE).tolist():
+            table = self.tables.setdefault(seq, [])
+            if block == NONE:
+                del table[index:]
+            else:
+                assert index == len(table), "tables grow at their end"
+                table.append(block)
+        self.tables = {seq: table for seq, table in self.tables.items() if table}
+        for block, *values in unpack(record.blocks, BLOCK).tolist():
+            self.blocks[block] = tuple(values)
+        if isinstance(record, StepRecord):
+            assert record.step == self.step + 1
+            self.step = record.step
+            self._work(record)
+        for event in record.events:
+            if isinstance(event, Finished):
+                self._event(event)
+        states = [state for state, *_ in self.blocks]
+        assert (record.free, record.cached, record.used) == tuple(states.count(s) for s in range(3))
+        statuses = [s["status"] for s in self.live.values()]
+        assert (record.running, record.waiting) == (statuses.count("running"), statuses.count("waiting"))
+
+    def expect(self, keyframe: Keyframe) -> None:
+        """Assert that everything is as `keyframe` says."""
+        assert keyframe.step == self.step and keyframe.settings == self.settings
+        states = list(keyframe.state)
+        counts, fills, owners = (
+            unpack(buffer, dtype).tolist()
+            for buffer, dtype in ((keyframe.refcount, "<u2"), (keyframe.filled, "<u2"), (keyframe.owner, "<u4"))
+        )
+        assert self.blocks == list(zip(states, counts, fills, owners, strict=True))
+        flat = unpack(keyframe.table_blocks, "<u4").tolist()
+        tables = {}
+        lengths = unpack(keyframe.table_lengths, "<u4").tolist()
+        for seq, length in zip(unpack(keyframe.table_seqs, "<u4").tolist(), lengths, strict=True):
+            tables[seq], flat = flat[:length], flat[length:]
+        assert not flat and self.tables == {seq: table for seq, table in tables.items() if table}
+        assert self.live == {s.seq: asdict(s) for s in keyframe.sequences}
+        for status in ("running", "waiting"):
+            mine = [s for s in self.live.values() if s["status"] == status]
+            mine.sort(key=lambda s: (s["priority"], s["seq"]))  # sequence numbers count arrivals
+            assert [s["seq"] for s in mine] == getattr(keyframe, status)
+
+    def _event(self, event: object) -> None:
+        match event:
+            case Submitted():
+                self.live[event.seq] = {
+                    "seq": event.seq,
+                    "number": event.number,
+                    "status": "waiting",
+                    "prompt_tokens": event.prompt_tokens,
+                    "known": event.prompt_tokens,
+                    "computed": 0,
+                    "max_tokens": event.max_tokens,
+                    "limit": 0,
+                    "priority": event.priority,
+                    "arrival": event.arrival,
+                    "first_token": 0,
+                    "last_token": 0,
+                    "cached_tokens": 0,
+                    "preemptions": 0,
+                    "drafted": 0,
+                    "accepted": 0,
+                    "prompt": event.prompt,
+                    "output": "",
+                    "label": event.label,
+                }
+                self.outputs[event.seq] = []
+            case Admitted():
+                sequence = self.live[event.seq]
+                assert sequence["status"] == "waiting" and event.again == (sequence["limit"] > 0)
+                sequence["status"] = "running"
+                self.limits[event.seq] = sequence["limit"] = event.limit
+                sequence["cached_tokens"] = sequence["computed"] = event.cached_tokens
+            case Preempted():
+                sequence = self.live[event.seq]
+                assert sequence["status"] == "running" and event.lost == sequence["computed"]
+                sequence["status"] = "waiting"
+                sequence["computed"] = 0
+                sequence["preemptions"] += 1
+            case Aborted():
+                del self.live[event.seq]
+                self.ended[event.seq] = "aborted"
+            case Finished():
+                sequence = self.live.pop(event.seq)
+                assert event.output_tokens == len(self.outputs[event.seq])
+                assert sequence["number"] == event.number
+                self.texts[event.seq] = sequence["output"] + event.tail
+                self.ended[event.seq] = event.reason
+
+    def _work(self, record: StepRecord) -> None:
+        for seq, _, _, context, known, drafted, accepted, _ in unpack(record.rows, ROW).tolist():
+            sequence = self.live[seq]
+            assert sequence["status"] == "running"
+            sequence["computed"], sequence["known"] = context, known
+            sequence["drafted"] += drafted
+            sequence["accepted"] += accepted
+        tokens = unpack(record.emitted, TOKEN).tolist()
+        for (seq, position, token, _), piece in zip(tokens, record.text, strict=True):
+            sequence = self.live[seq]
+            assert position == sequence["prompt_tokens"] + len(self.outputs[seq])
+            self.outputs[seq].append(token)
+            sequence["output"] += piece
+            sequence["first_token"] = sequence["first_token"] or record.end_clock
+            sequence["last_token"] = record.end_clock
