@@ -7,15 +7,24 @@ exactly the tokens, the text and the reason that the model gives it alone.
 
 from __future__ import annotations
 
+import random
+
 import pytest
-from hypothesis import HealthCheck, note
+from hypothesis import HealthCheck
 from hypothesis import settings as profile
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from engine.config import SettingRefused
 from engine.core import Engine
-from engine.records import ROW, Between, Preempted, Request, Sampling, StepRecord, decode, encode, unpack
+from engine.records import NONE, ROW, Between, Preempted, Request, Sampling, StepRecord, decode, encode, unpack
 from engine.requests import RequestRefused
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
@@ -47,14 +56,14 @@ class PassFailed(RuntimeError):
 
 class HostileUse(RuleBasedStateMachine):
     @initialize(
-        block_size=st.sampled_from([8, 8, 16, 128]),
+        block_size=st.sampled_from([8, 8, 8, 16, 128]),
         seed=st.integers(0, 5),
-        batch=st.integers(1, 6),
+        batch=st.sampled_from([1, 2, 4, 6, 8]),
         chunked=st.booleans(),
-        blocks=st.integers(4, 14),
+        blocks=st.integers(4, 12),
     )
     def build(self, block_size: int, seed: int, batch: int, chunked: bool, blocks: int) -> None:
-        context = min(64, blocks * block_size)
+        context = min(64, blocks * block_size)  # the pool may be just as large as one request
         start = settings(
             max_batch=batch, max_context=context, kv_blocks=blocks, token_budget=64 if not chunked else 16,
             chunked_prefill=chunked,
@@ -75,6 +84,7 @@ class HostileUse(RuleBasedStateMachine):
         )
         self.reader = Applier(self.engine.keyframe())
         self.requests: dict[int, tuple[list[int], Request]] = {}  # by seq
+        self.preempted: list[Preempted] = []
         self.judged: set[int] = set()
         self.numbers = 0
 
@@ -90,6 +100,7 @@ class HostileUse(RuleBasedStateMachine):
         stop=st.sampled_from([[], [], ["ab"], ["c", "bad"]]),
         ignore_eos=st.booleans(),
         speculate=st.sampled_from([True, True, False]),
+        copies=st.sampled_from([1, 1, 2, 5]),
     )
     def submit(
         self,
@@ -100,19 +111,21 @@ class HostileUse(RuleBasedStateMachine):
         stop: list[str],
         ignore_eos: bool,
         speculate: bool,
+        copies: int,
     ) -> None:
-        prompt = PREFIX[:shared] + tail
-        self.numbers += 1
-        request = Request(
-            number=self.numbers, max_tokens=max_tokens, priority=priority, stop=stop, ignore_eos=ignore_eos,
-            sampling=Sampling(speculate=speculate), prompt="x" * shared, label="test",
-        )  # fmt: skip
-        try:
-            seq = self.engine.submit(self.numbers, prompt, request)
-        except RequestRefused:
-            assert not prompt or len(prompt) >= self.engine.settings.max_context
-        else:
-            self.requests[seq] = prompt, request
+        for copy in range(copies):
+            prompt = PREFIX[:shared] + tail + [copy] * (copy > 0)
+            self.numbers += 1
+            request = Request(
+                number=self.numbers, max_tokens=max_tokens, priority=priority, stop=stop, ignore_eos=ignore_eos,
+                sampling=Sampling(speculate=speculate), prompt="x" * shared, label="test",
+            )  # fmt: skip
+            try:
+                seq = self.engine.submit(self.numbers, prompt, request)
+            except RequestRefused:
+                assert not prompt or len(prompt) >= self.engine.settings.max_context
+            else:
+                self.requests[seq] = prompt, request
 
     @rule(which=st.integers(0, 1_000))
     def abort(self, which: int) -> None:
@@ -131,20 +144,31 @@ class HostileUse(RuleBasedStateMachine):
         if running:
             self.engine.scheduler.preempt(running[which % len(running)], "kv_blocks")
 
+    @rule(changes=st.one_of(*(st.fixed_dictionaries({key: values}) for key, values in RANGES.items())))
+    def drag_one(self, changes: dict[str, int | float | bool | str]) -> None:
+        self.drag(changes)
+
     @rule(changes=st.fixed_dictionaries({}, optional=RANGES))
+    def drag_several(self, changes: dict[str, int | float | bool | str]) -> None:
+        self.drag(changes)
+
+    @rule(by=st.integers(-8, 8))
+    def drag_pool(self, by: int) -> None:
+        """Along its own edge, where it is refused, or preempts whoever holds the end."""
+        self.drag({"kv_blocks": max(4, self.engine.settings.kv_blocks + by)})
+
     def drag(self, changes: dict[str, int | float | bool | str]) -> None:
         before = self.engine.settings, self.engine.keyframe().state, self.engine.runner.num_blocks
         try:
             new = self.engine.change(changes)
-        except SettingRefused as error:
-            note(str(error))
+        except SettingRefused:
             after = self.engine.settings, self.engine.keyframe().state, self.engine.runner.num_blocks
             assert before == after
         else:
             assert all(getattr(new, key) == value for key, value in changes.items())
             assert len(self.engine.scheduler.running) <= new.max_batch
 
-    @rule(steps=st.integers(1, 8))
+    @rule(steps=st.integers(1, 12))
     def step(self, steps: int) -> None:
         for _ in range(steps):
             if self.engine.has_work:
@@ -212,8 +236,9 @@ class HostileUse(RuleBasedStateMachine):
         assert decode(encode(record)) == record
         self.reader.apply(record)
         for event in record.events:
-            if isinstance(event, Preempted) and event.cause == "kv_blocks" and event.by in self.requests:
-                assert event.needed > 0
+            if isinstance(event, Preempted):
+                self.preempted.append(event)
+                assert (event.needed > 0) == (event.by != NONE)
         for seq in self.reader.ended.keys() - self.judged:
             self.judged.add(seq)
             if self.reader.ended[seq] != "aborted":
@@ -247,9 +272,61 @@ COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_b
 
 
 def test_hostile_use() -> None:
-    run_state_machine_as_test(HostileUse, settings=profile(max_examples=60, stateful_step_count=40, **COMMON))
+    run_state_machine_as_test(HostileUse, settings=profile(max_examples=150, stateful_step_count=40, **COMMON))
 
 
 @pytest.mark.slow
 def test_hostile_use_for_long() -> None:
-    run_state_machine_as_test(HostileUse, settings=profile(max_examples=300, stateful_step_count=80, **COMMON))
+    run_state_machine_as_test(HostileUse, settings=profile(max_examples=1_000, stateful_step_count=60, **COMMON))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_soak_under_load(seed: int) -> None:
+    """The same rules at random with a queue that never runs dry, which a minimising search seldom keeps up."""
+    dice = random.Random(seed)
+    machine = HostileUse()
+    machine.build(block_size=8, seed=seed, batch=8, chunked=seed % 2 == 0, blocks=12)
+
+    def one(key: str) -> int | float | bool | str:
+        return {
+            "max_batch": dice.randint(1, 8),
+            "max_context": dice.randint(32, 96),
+            "token_budget": dice.randint(8, 120),
+            "draft_length": dice.randint(0, 6),
+            "draft_method": dice.choice(["off", "ngram", "ngram"]),
+            "chunked_prefill": dice.random() < 0.7,
+            "prefix_cache": dice.random() < 0.7,
+            "watermark": dice.choice([0.0, 0.01, 0.2]),
+        }[key]
+
+    for _ in range(250):
+        while len(machine.engine.scheduler.waiting) < 3:
+            machine.submit(
+                shared=dice.choice([0, 8, 17, 25, 31]),
+                tail=[dice.randrange(VOCABULARY) for _ in range(dice.randrange(12))],
+                max_tokens=dice.randint(1, 40),
+                priority=dice.choice([0, 0, 0, 1]),
+                stop=dice.choice([[], [], ["abc"]]),
+                ignore_eos=dice.random() < 0.8,
+                speculate=dice.random() < 0.8,
+                copies=dice.choice([1, 3]),
+            )
+            machine.everything_holds()
+        for _ in range(dice.randint(1, 6)):
+            machine.step(1)
+            machine.everything_holds()
+        roll = dice.random()
+        if roll < 0.3:
+            machine.drag_pool(by=dice.randint(-6, 6))
+        elif roll < 0.6:
+            machine.drag({key: one(key) for key in dice.sample(sorted(RANGES.keys() - {"kv_blocks"}), 1)})
+        elif roll < 0.7:
+            machine.preempt(dice.randrange(8))
+        elif roll < 0.8:
+            machine.abort(dice.randrange(100))
+        elif roll < 0.85:
+            machine.step_that_fails()
+        machine.everything_holds()
+    machine.teardown()
+    causes = {event.cause for event in machine.preempted}
+    assert causes == {"kv_blocks", "max_batch", "resize"}
