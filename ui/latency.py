@@ -145,10 +145,12 @@ class Latency:
 
     def add(self, done: Applied, start: int, end: int) -> None:
         """Take what one record did; `start` and `end` are its engine clocks."""
-        for info in done.admitted:
-            self.queue.add(start, (info.admitted - info.arrival) / SECOND, info.seq)
-        for info in done.first:
-            self.ttft.add(end, (info.first_token - info.arrival) / SECOND, info.seq)
+        if done.admitted:
+            waits = [(info.admitted - info.arrival) / SECOND for info in done.admitted]
+            self.queue.extend(start, waits, [info.seq for info in done.admitted])
+        if done.first:
+            waits = [(info.first_token - info.arrival) / SECOND for info in done.first]
+            self.ttft.extend(end, waits, [info.seq for info in done.first])
         if done.gaps:
             self.itl.extend(end, np.array(done.gaps) / SECOND, done.gap_seqs)
         for info in done.ended:

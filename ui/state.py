@@ -7,6 +7,7 @@ gaps between tokens, ends of sequences) is handed back as `Applied` for whoever 
 
 from __future__ import annotations
 
+import struct
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ from ui.changes import Kinds
 from ui.sequences import SequenceInfo
 from ui.tables import Tables
 
+_ROW, _TOKEN = struct.Struct("<IBIIIHHH"), struct.Struct("<IIIB")  # records.ROW and TOKEN: faster than numpy's tolist
+assert (_ROW.size, _TOKEN.size) == (ROW.itemsize, TOKEN.itemsize)
 RECENT = 64  # finished sequences that stay visible: more than a screen of the longest list shows
 
 
@@ -193,33 +196,36 @@ class EngineState:
             done.kinds |= Kinds.TABLES
 
     def _rows(self, record: StepRecord, end: int, done: Applied) -> None:
+        # the window's hottest loop: plain tuples out of the buffers, few attributes a row
         done.kinds |= Kinds.STEPS
-        step, sequences = record.step, self.sequences
+        step, get, gaps, gap_seqs = record.step, self.sequences.get, done.gaps, done.gap_seqs
         done.rows = unpack(record.rows, ROW)
-        for row in done.rows.tolist():
-            info = sequences.get(row[0])
+        for row in _ROW.iter_unpack(record.rows):
+            seq, _, _, computed, known, drafted, accepted, emitted = row
+            info = get(seq)
             if info is None:
                 continue
             info.row = row
             info.row_step = step
-            info.computed = row[3]
-            info.known = row[4]
-            if row[5]:
-                info.drafted += row[5]
-                info.accepted += row[6]
-            if row[7]:
+            info.computed = computed
+            info.known = known
+            if drafted:
+                info.drafted += drafted
+                info.accepted += accepted
+            if emitted:
                 if info.first_token:
-                    done.gaps.append(end - info.last_token)
-                    done.gap_seqs.append(row[0])
+                    gaps.append(end - info.last_token)
+                    gap_seqs.append(seq)
                 else:
                     info.first_token = end
                     done.first.append(info)
                 info.last_token = end
         if record.emitted:
-            tokens = unpack(record.emitted, TOKEN)
-            pieces = zip(tokens["seq"].tolist(), record.text, tokens["origin"].tolist(), strict=False)
-            for seq, text, origin in pieces:
-                if (info := sequences.get(seq)) is not None:
+            last = -1
+            for (seq, _, _, origin), text in zip(_TOKEN.iter_unpack(record.emitted), record.text, strict=False):
+                if seq != last:
+                    info, last = get(seq), seq
+                if info is not None:
                     info.pieces.append((text, origin, step))
             done.kinds |= Kinds.TOKENS
         if record.drafts:

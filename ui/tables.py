@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,19 +27,23 @@ class Tables:
 
     def apply(self, changes: NDArray) -> list[tuple[int, NDArray[np.uint32]]]:
         """Apply records.TABLE entries in order. Returns (seq, the blocks it held) of tables that ended."""
-        seqs, indices, blocks = changes["seq"], changes["index"], changes["block"]
         gone: list[tuple[int, NDArray[np.uint32]]] = []
         if len(changes) == 0:
             return gone
+        seqs, indices, blocks = changes["seq"], changes["index"], changes["block"]
         # runs of consecutive entries of one table are written as one slice
         breaks = (seqs[1:] != seqs[:-1]) | (indices[1:] != indices[:-1] + 1)
         breaks |= (blocks[1:] == NONE) | (blocks[:-1] == NONE)
-        starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(changes)]
-        seq_list, index_list = seqs.tolist(), indices.tolist()
-        for start, stop in itertools.pairwise(starts):
-            seq, index = seq_list[start], index_list[start]
-            if stop - start == 1 and blocks[start] == NONE:
+        starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+        stops = [*starts[1:].tolist(), len(changes)]
+        heads = zip(starts.tolist(), stops, seqs[starts].tolist(), indices[starts].tolist(),
+                    blocks[starts].tolist(), strict=True)  # fmt: skip
+        for start, stop, seq, index, block in heads:
+            if block == NONE:
                 self._cut(seq, index, gone)
+            elif stop - start == 1 and index < len(self._blocks.get(seq, _EMPTY)):
+                self._blocks[seq][index] = block
+                self._lengths[seq] = max(index + 1, self._lengths.get(seq, 0))
             else:
                 self._write(seq, index, blocks[start:stop])
         return gone
