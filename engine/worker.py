@@ -147,11 +147,12 @@ def explain(error: BaseException) -> str:
         return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
     if isinstance(error, SettingRefused):
         return f"The engine can't start with these settings: {text}."
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+    kind = type(error).__name__  # torch's and the runner's own kinds are told by name, for this knows neither
+    if isinstance(error, MemoryError) or kind in ("OutOfMemoryError", "OutOfDeviceMemory"):
         return (
             f"Memory ran out: {text or 'the system gave no more'}. "
             "Choose fewer KV blocks, a smaller batch or a smaller model, then restart."
         )
     if isinstance(error, ImportError):
         return f"The engine could not be loaded: {text}. Reinstall Servescope in this environment."
-    return f"The engine failed: {type(error).__name__}: {text}. Restart it; please report this with the detail."
+    return f"The engine failed: {kind}: {text}. Restart it; please report this with the detail."

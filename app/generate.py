@@ -1,0 +1,221 @@
+"""Serve prompts together, as one batch of requests, and print what the model gives."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from app.options import UsageError, add_engine_options, engine_config
+
+EXAMPLES = """examples:
+  servescope generate --prompt "Why is the sky blue?" --max-tokens 64
+  servescope generate --prompts questions.jsonl --temperature 0.7 --seed 1 --json
+  servescope generate --prompt "def add(a, b):" --raw --stop "\\n\\n" --set draft_length=0"""
+
+NAME = "generate"
+BYTES_PER_TOKEN = 3  # of ordinary text, a little under the average, to size the pool before any tokenizer is read
+TEMPLATE_TOKENS = 48  # what a chat template adds
+MOST_TOKENS = 65_536  # in a pool that nobody sized; more prompts wait for room
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("prompts").add_mutually_exclusive_group(required=True)
+    what.add_argument("--prompt", metavar="TEXT", help="one prompt")
+    what.add_argument("--prompts", metavar="FILE.jsonl", help='a file with a {"prompt": …} on each line; - for stdin')
+    group = parser.add_argument_group("answers")
+    group.add_argument("--raw", action="store_true", help="send prompts as they are, without the chat template")
+    group.add_argument("--max-tokens", type=int, default=128, metavar="N", help="tokens of an answer (default 128)")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token (default 0)")
+    group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens; 0 = all")
+    group.add_argument("--top-p", type=float, metavar="P", help="… among those that sum to probability P")
+    group.add_argument("--min-p", type=float, metavar="M", help="… among those with M times the best one's probability")
+    group.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same sampled answer")
+    group.add_argument("--stop", action="append", default=[], metavar="STR", help="end the answer before this text")
+    group.add_argument("--json", action="store_true", help="one JSON object a line, in the order of the prompts")
+    add_engine_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from app.fitting import fit, given
+    from app.headless import EngineFailed, running, serve, tell
+
+    prompts = [_checked(args.prompt, "--prompt")] if args.prompt is not None else read_prompts(args.prompts)
+    requests = _requests(args, prompts)
+    config = fit(engine_config(args), given(args.set), _pool_tokens(args, prompts))
+    printer = _Printer(prompts, args.json)
+    try:
+        with running(config, NAME) as client:
+            answers = serve(client, requests, NAME, lambda _, answers: printer.show(answers.by_number))
+    except EngineFailed as failure:
+        printer.break_line()
+        tell(NAME, str(failure))
+        return 1
+    printer.break_line()
+    failed = [answer for answer in answers.by_number.values() if answer.error]
+    for answer in failed:
+        tell(NAME, answer.error if len(prompts) == 1 else f"prompt {answer.number + 1}: {answer.error}")
+    return 1 if failed else 0
+
+
+def read_prompts(name: str) -> list[str]:
+    """The prompts in a file of JSON lines. Raises UsageError naming the line."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        lines = data.decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise UsageError(f"--prompts {name}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"--prompts {name}, line {line}: not UTF-8; save the file as UTF-8") from None
+    found = [_line(text, f"--prompts {name}, line {i}") for i, text in enumerate(lines, 1) if text.strip()]
+    if not found:
+        raise UsageError(f'--prompts {name}: no prompts in it; give one object such as {{"prompt": "Hi"}} a line')
+    return found
+
+
+def _line(text: str, where: str) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise UsageError(f"{where}: not JSON ({reason})") from None
+    if not isinstance(value, dict) or not isinstance(value.get("prompt"), str):
+        raise UsageError(f'{where}: expected an object with a text, such as {{"prompt": "Hi"}}')
+    return _checked(value["prompt"], where)
+
+
+def _checked(prompt: str, where: str) -> str:
+    if not prompt.strip():
+        raise UsageError(f"{where}: the prompt is empty; type at least one word")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{where}: the prompt holds invalid Unicode; remove or replace that character") from None
+    return prompt
+
+
+def _requests(args: argparse.Namespace, prompts: list[str]):
+    """One request a prompt, numbered from 0 in order."""
+    from engine.records import Request, Sampling
+
+    ranges = (
+        ("--max-tokens", args.max_tokens, 1, 1_000_000),
+        ("--temperature", args.temperature, 0, 100),
+        ("--top-k", args.top_k, 0, 10_000_000),
+        ("--top-p", args.top_p, 1e-6, 1),
+        ("--min-p", args.min_p, 0, 1),
+        ("--seed", args.seed, 0, 2**63 - 1),
+    )
+    for option, value, low, high in ranges:
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"{option} {value:g}: must be from {low:g} to {high:g}")
+    for stop in args.stop:
+        _checked_stop(stop)
+    sampling = Sampling(
+        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p, seed=args.seed
+    )
+    return [
+        Request(
+            number=number,
+            prompt=prompt,
+            raw=args.raw,
+            max_tokens=args.max_tokens,
+            stop=args.stop,
+            sampling=sampling,
+            label=NAME,
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _checked_stop(stop: str) -> None:
+    if not stop:
+        raise UsageError("--stop: an empty text would end every answer at once; leave it out")
+    try:
+        stop.encode()
+    except UnicodeEncodeError:
+        raise UsageError("--stop: the text holds invalid Unicode; remove or replace that character") from None
+
+
+def _pool_tokens(args: argparse.Namespace, prompts: list[str]) -> int:
+    """About what all the answers hold at once, so that a pool nobody sized doesn't make them wait."""
+    from app.fitting import DEFAULT_TOKENS
+
+    lengths = (len(prompt.encode()) // BYTES_PER_TOKEN + TEMPLATE_TOKENS + args.max_tokens for prompt in prompts)
+    return max(DEFAULT_TOKENS, min(sum(lengths), MOST_TOKENS))
+
+
+class _Printer:
+    """Prints answers in the order of their prompts, each as soon as those before it are done.
+
+    As text, the answer whose turn it is streams, piece by piece.
+    """
+
+    def __init__(self, prompts: list[str], as_json: bool):
+        self._prompts = prompts
+        self._json = as_json
+        self._turn = 0  # the prompt being printed
+        self._shown = 0  # pieces of its answer already printed
+        self._open = False  # a line is begun and not ended
+
+    def show(self, answers) -> None:
+        while self._turn < len(self._prompts):
+            answer = answers[self._turn]
+            if self._json:
+                if answer.ended:
+                    print(json.dumps(as_object(self._prompts[self._turn], answer), ensure_ascii=False), flush=True)
+            else:
+                self._stream(answer)
+            if not answer.ended:
+                return
+            self.break_line()
+            self._turn, self._shown = self._turn + 1, 0
+
+    def break_line(self) -> None:
+        if self._open:
+            print(flush=True)
+            self._open = False
+
+    def _stream(self, answer) -> None:
+        if len(self._prompts) > 1 and not self._open and answer.pieces:
+            first = self._prompts[self._turn].strip().splitlines()[0]
+            print(f"\n[{self._turn + 1}] {first[:100]}" if self._turn else f"[1] {first[:100]}")
+        new = "".join(answer.pieces[self._shown :])
+        self._shown = len(answer.pieces)
+        self._open = self._open or bool(answer.pieces)
+        if new:
+            print(new, end="", flush=True)
+
+
+def as_object(prompt: str, answer) -> dict:
+    """One line of --json. Times in seconds on the engine's clock, null where a request never got there."""
+
+    def seconds(start: int, end: int) -> float | None:
+        return round((end - start) / 1e9, 6) if start and end else None
+
+    count = len(answer.token_ids)
+    per_token = seconds(answer.first_token, answer.last_token)
+    return {
+        "prompt": prompt,
+        "token_ids": answer.token_ids,
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        **({"error": answer.error} if answer.error else {}),
+        "prompt_tokens": answer.prompt_tokens,
+        "cached_tokens": answer.cached_tokens,
+        "timings": {
+            "queue_s": seconds(answer.arrival, answer.admitted),
+            "ttft_s": seconds(answer.arrival, answer.first_token),
+            "tpot_s": round(per_token / (count - 1), 6) if per_token is not None and count > 1 else None,
+            "total_s": seconds(answer.arrival, answer.last_token),
+        },
+        "drafts": {
+            "passes": answer.passes,
+            "drafted": answer.drafted,
+            "examined": answer.examined,
+            "accepted": answer.accepted,
+        },
+        "preemptions": answer.preemptions,
+    }
