@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from engine.runner.base import OutOfDeviceMemory
 
 from engine.config import Limit, LiveSettings, Model, limits
 from engine.records import Memory
+from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import PackedBatch
 
 _EMPTY = -1
@@ -65,6 +65,7 @@ class FakeRunner:
         self.block_size = block_size
         self.room = room
         self.passes = 0
+        self.notices: list[str] = []
         self.model = Model(
             name="table",
             architecture="table",

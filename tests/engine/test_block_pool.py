@@ -1,0 +1,233 @@
+"""The pool: three states, exact order of reuse, sharing by reference, change notes."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.block_pool import BlockPool
+from engine.records import CACHED, FREE, NONE, USED, Request
+from engine.sequence import Sequence
+
+SIZE = 4
+
+
+def sequence(seq: int, tokens: list[int]) -> Sequence:
+    return Sequence(
+        seq=seq,
+        number=seq,
+        request=Request(number=seq),
+        prompt_tokens=len(tokens),
+        tokens=list(tokens),
+        arrival=seq,
+        order=(0, seq),
+    )
+
+
+def compute(pool: BlockPool, s: Sequence, upto: int, seal: bool = True) -> None:
+    """As a step does: blocks, K/V, hashes."""
+    pool.grow(s, -(-upto // SIZE) - len(s.table))
+    pool.fill(s, s.computed, upto)
+    s.computed = upto
+    if seal:
+        pool.seal(s)
+
+
+def held(pool: BlockPool, seq: int, tokens: list[int], upto: int) -> Sequence:
+    s = sequence(seq, tokens)
+    compute(pool, s, upto)
+    return s
+
+
+def drop(pool: BlockPool, s: Sequence) -> None:
+    pool.truncate(s, 0)
+    s.computed = 0
+
+
+def states(pool: BlockPool) -> tuple[int, int, int]:
+    return pool.free_count, pool.cached_count, pool.used_count
+
+
+def test_blocks_come_in_order_and_the_last_freed_comes_first() -> None:
+    pool = BlockPool(6, SIZE)
+    a = held(pool, 1, [1] * 9, 9)
+    assert list(a.table) == [0, 1, 2]
+    b = sequence(2, [2] * 6)
+    compute(pool, b, 6, seal=False)
+    assert list(b.table) == [3, 4]
+    drop(pool, b)  # never hashed, so free: 4 went first, 3 last
+    assert pool.lru() == [3, 4, 5]
+    assert states(pool) == (3, 0, 3)
+    pool.check([a])
+
+
+def test_exact_order_of_eviction() -> None:
+    """Free blocks first, then cached ones, least recently used first, the tail of a prefix before its head."""
+    pool = BlockPool(8, SIZE)
+    a = held(pool, 1, [1] * 9, 9)  # 0 1 full, 2 not
+    b = held(pool, 2, [2] * 8, 8)  # 3 4
+    drop(pool, b)
+    drop(pool, a)
+    assert pool.lru() == [2, 5, 6, 7, 4, 3, 1, 0]
+    c = sequence(3, [2] * 8)
+    pool.attach(c, pool.lookup(c))  # touches 3: from now on the most recently used
+    c.computed = 4
+    drop(pool, c)
+    assert pool.lru() == [2, 5, 6, 7, 4, 1, 0, 3]
+    d = sequence(4, [5] * 32)
+    order = pool.lru()
+    pool.grow(d, 8)
+    assert list(d.table) == order
+    assert states(pool) == (0, 0, 8)
+    e = sequence(5, [1] * 9)
+    assert pool.lookup(e) == []  # evicted, so not found any more
+    pool.check([d])
+
+
+def test_eviction_is_lazy() -> None:
+    pool = BlockPool(4, SIZE)
+    a = held(pool, 1, [1] * 8, 8)
+    drop(pool, a)
+    assert states(pool) == (2, 2, 0)
+    b = held(pool, 2, [2] * 8, 8)  # the two free ones: nothing cached is lost
+    assert states(pool) == (0, 2, 2)
+    again = sequence(3, [1] * 9)
+    assert pool.lookup(again) == [0, 1]
+    pool.check([b])
+
+
+@pytest.mark.parametrize(("known", "hits"), [(3, 0), (4, 0), (5, 1), (8, 1), (9, 2), (12, 2), (13, 2)])
+def test_a_hit_leaves_the_last_known_token_to_compute(known: int, hits: int) -> None:
+    pool = BlockPool(8, SIZE)
+    a = held(pool, 1, [1] * 8, 8)
+    drop(pool, a)
+    assert len(pool.lookup(sequence(2, [1] * known))) == hits
+
+
+def test_a_hash_means_the_whole_prefix() -> None:
+    pool = BlockPool(8, SIZE)
+    held(pool, 1, [1, 1, 1, 1, 2, 2, 2, 2], 8)
+    assert pool.lookup(sequence(2, [3, 3, 3, 3, 2, 2, 2, 2, 0])) == []
+    assert pool.lookup(sequence(3, [1, 1, 1, 1, 3, 3, 3, 3, 0])) == [0]
+    assert pool.lookup(sequence(4, [1, 1, 1, 1, 2, 2, 2, 2, 0])) == [0, 1]
+
+
+def test_sharing_is_by_reference_and_the_oldest_holder_owns() -> None:
+    pool = BlockPool(8, SIZE)
+    a = held(pool, 1, [1] * 9, 9)
+    b, c = sequence(2, [1] * 10), sequence(3, [1] * 12)
+    for s in (b, c):
+        pool.attach(s, pool.lookup(s))
+        s.computed = 8
+    assert list(b.table) == list(c.table) == [0, 1]
+    assert (pool.refcount[0], pool.owner[0], pool.used_count) == (3, 1, 3)
+    drop(pool, a)
+    assert (pool.refcount[0], pool.owner[0], pool.state[0]) == (2, 2, USED)
+    pool.check([b, c])
+    drop(pool, b)
+    assert (pool.refcount[0], pool.owner[0]) == (1, 3)
+    drop(pool, c)
+    assert (pool.refcount[0], pool.owner[0], pool.state[0], pool.filled[0]) == (0, 3, CACHED, SIZE)
+    pool.check([])
+
+
+def test_of_equal_blocks_the_first_stays() -> None:
+    pool = BlockPool(8, SIZE)
+    a, b = sequence(1, [1] * 5), sequence(2, [1] * 5)
+    compute(pool, a, 5)
+    compute(pool, b, 5)  # ran beside the first, so it could not hit
+    assert pool.lookup(sequence(3, [1] * 5)) == [a.table[0]]
+    drop(pool, b)
+    assert states(pool) == (6, 0, 2)  # the twin had no hash: free, not cached
+    drop(pool, a)
+    assert states(pool) == (7, 1, 0)
+    pool.check([])
+
+
+def test_only_computed_tokens_are_sealed() -> None:
+    pool = BlockPool(8, SIZE)
+    a = sequence(1, [1] * 12)
+    pool.grow(a, 3)
+    pool.fill(a, 0, 7)
+    a.computed = 7
+    pool.seal(a)
+    assert pool.lookup(sequence(2, [1] * 12)) == [0]
+    assert [pool.filled[b] for b in a.table] == [4, 3, 0]
+
+
+def test_a_shared_block_is_never_written() -> None:
+    pool = BlockPool(8, SIZE)
+    held(pool, 1, [1] * 5, 5)
+    b = sequence(2, [1] * 6)
+    pool.attach(b, pool.lookup(b))
+    with pytest.raises(AssertionError):
+        pool.fill(b, 3, 5)
+
+
+def test_dropping_the_cache_frees_and_forgets() -> None:
+    pool = BlockPool(6, SIZE)
+    a, b = held(pool, 1, [1] * 9, 9), held(pool, 2, [2] * 5, 5)
+    drop(pool, a)
+    assert states(pool) == (2, 2, 2)
+    pool.drop_cache()
+    assert states(pool) == (4, 0, 2)
+    assert pool.lookup(sequence(3, [2] * 5)) == []  # of blocks in use too
+    b.sealed = 0
+    pool.check([b])
+    drop(pool, b)
+    assert states(pool) == (6, 0, 0)
+
+
+def test_changes_are_noted_once_with_final_values() -> None:
+    pool = BlockPool(4, SIZE)
+    assert not pool.changed
+    a = held(pool, 7, [1] * 5, 5)
+    assert pool.changed
+    blocks, tables = pool.drain()
+    assert blocks == [(0, USED, 1, 4, 7), (1, USED, 1, 1, 7)]
+    assert tables == [(7, 0, 0), (7, 1, 1)]
+    assert not pool.changed and pool.drain() == ([], [])
+    drop(pool, a)
+    blocks, tables = pool.drain()
+    assert blocks == [(0, CACHED, 0, 4, 7), (1, FREE, 0, 0, NONE)]
+    assert tables == [(7, 0, NONE)]
+
+
+def test_a_smaller_pool_keeps_what_lies_below() -> None:
+    pool = BlockPool(6, SIZE)
+    a = held(pool, 1, [1] * 8, 8)
+    b = held(pool, 2, [2] * 16, 16)
+    drop(pool, b)  # 2..5 cached
+    pool.resize(4)
+    assert states(pool) == (0, 2, 2)
+    assert pool.lookup(sequence(3, [2] * 16)) == [2, 3]
+    pool.check([a])
+    with pytest.raises(AssertionError):
+        pool.resize(1)
+
+
+def test_new_blocks_are_taken_last() -> None:
+    pool = BlockPool(2, SIZE)
+    pool.resize(4)
+    assert pool.lru() == [0, 1, 2, 3]
+    pool.check([])
+
+
+def test_a_pool_cut_and_grown_between_two_notes_tells_what_was_lost() -> None:
+    pool = BlockPool(4, SIZE)
+    a = held(pool, 1, [1] * 16, 16)
+    drop(pool, a)
+    pool.drain()
+    pool.resize(2)
+    pool.resize(6)
+    assert pool.changed
+    blocks, _ = pool.drain()
+    assert blocks == [(2, FREE, 0, 0, NONE), (3, FREE, 0, 0, NONE)]  # 4 and 5 are new, so free by definition
+    pool.check([])
+
+
+def test_check_finds_a_lost_block() -> None:
+    pool = BlockPool(4, SIZE)
+    a = held(pool, 1, [1] * 5, 5)
+    a.table.pop()
+    with pytest.raises(AssertionError):
+        pool.check([a])
