@@ -1,0 +1,102 @@
+"""The forward pass of a Llama-family decoder over a packed batch, paged. One file, no phases.
+
+Tokens of all rows lie one after the other; what a row is (prefill, decode, verification) is not known here.
+Refuses to know about sequences, devices beyond a tensor's own, and where weights come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from engine.kernels.kv_cache import write_kv
+from engine.kernels.linear import Linear
+from engine.kernels.paged_attention import Group, paged_attention
+from engine.kernels.rms_norm import rms_norm
+from engine.kernels.rope import rope, rope_table
+from engine.kernels.swiglu import swiglu
+from engine.model.architecture import ModelConfig
+from engine.model.weights import LayerWeights, Weights
+
+# T tokens, N rows that want logits, D hidden, H heads, K key/value heads, d head width, V vocabulary.
+
+KVPools = list[tuple[torch.Tensor, torch.Tensor]]  # per layer: keys, values (K, blocks, block_size, d)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A packed batch on the device."""
+
+    tokens: torch.Tensor  # (T)
+    positions: torch.Tensor  # (T)
+    slots: torch.Tensor  # (T)
+    logit_index: torch.Tensor  # (N)
+    groups: list[Group]
+
+
+class Layer:
+    def __init__(self, config: ModelConfig, weights: LayerWeights):
+        self.config = config
+        self.attention_norm, self.mlp_norm = weights.attention_norm, weights.mlp_norm
+        self.qk_norm = weights.qk_norm
+        self.qkv = Linear(weights.qkv, weights.qkv_bias)
+        self.output = Linear(weights.output, weights.output_bias)
+        self.gate_up = Linear(weights.gate_up, weights.gate_up_bias)
+        self.down = Linear(weights.down, weights.down_bias)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        inputs: Inputs,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        """x (T, D) → (T, D); writes the tokens' K and V before it reads any."""
+        c = self.config
+        h = rms_norm(x, self.attention_norm, c.rms_eps)
+        qkv = self.qkv(h).view(len(x), c.heads + 2 * c.kv_heads, c.head_dim)
+        qk, v = qkv.split((c.heads + c.kv_heads, c.kv_heads), dim=1)  # (T, H + K, d), (T, K, d)
+        if self.qk_norm is not None:
+            qk = rms_norm(qk, self.qk_norm, c.rms_eps)
+        q, k = rope(qk, *rotation).split((c.heads, c.kv_heads), dim=1)
+        write_kv(keys, values, k, v, inputs.slots)
+        x = x + self.output(paged_attention(q, keys, values, inputs.groups))
+        h = rms_norm(x, self.mlp_norm, c.rms_eps)
+        return x + self.down(swiglu(self.gate_up(h)))
+
+    @property
+    def bytes(self) -> int:
+        norms = [t.nbytes for t in (self.attention_norm, self.mlp_norm, self.qk_norm) if t is not None]
+        return sum(norms) + sum(m.bytes for m in (self.qkv, self.output, self.gate_up, self.down))
+
+
+class Transformer:
+    """`bytes`: weights held. A tied head is the embedding again, in the form that products want."""
+
+    def __init__(self, config: ModelConfig, weights: Weights):
+        self.config = config
+        self.embedding = weights.embedding
+        self.layers: list[Layer] = []
+        while weights.layers:  # one at a time: each layer's plain weights go as its packed ones come
+            self.layers.append(Layer(config, weights.layers.pop(0)))
+        self.norm = weights.norm
+        self.head = Linear(weights.head)
+        self.inverse_frequencies = weights.inverse_frequencies
+
+    def forward(self, inputs: Inputs, pools: KVPools) -> torch.Tensor:
+        """→ logits (N, V) float32."""
+        x = F.embedding(inputs.tokens, self.embedding)  # (T, D)
+        rotation = rope_table(inputs.positions, self.inverse_frequencies, x.dtype)
+        for layer, (keys, values) in zip(self.layers, pools, strict=True):
+            x = layer(x, rotation, inputs, keys, values)
+        wanted = rms_norm(x[inputs.logit_index], self.norm, self.config.rms_eps)
+        return self.head(wanted).float()
+
+    @property
+    def bytes(self) -> int:
+        shared = self.head.shares(self.embedding)
+        head = 0 if shared else self.head.bytes
+        return self.embedding.nbytes + self.norm.nbytes + head + sum(layer.bytes for layer in self.layers)

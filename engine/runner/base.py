@@ -1,0 +1,51 @@
+"""What the engine's core asks of a device: run a packed batch, hold the KV pool, and say what both take."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from engine.config import Model
+from engine.formulas import MIB
+from engine.records import Memory
+from engine.runner.batch import PackedBatch
+
+
+class OutOfDeviceMemory(Exception):
+    """A pool of that size doesn't fit; the old one stands. Bytes."""
+
+    def __init__(self, needed: int, free: int):
+        super().__init__(
+            f"the KV pool needs {needed / MIB:,.0f} MiB, {free / MIB:,.0f} MiB are free; "
+            "lower kv_blocks, or free memory"
+        )
+        self.needed = needed
+        self.free = free
+
+
+class Runner(Protocol):
+    name: str  # "cpu", "cuda"
+    device_text: str  # in words
+    model: Model
+    num_blocks: int
+    block_size: int  # tokens
+    notices: list[str]  # what the user should know about this model here
+
+    def execute(self, batch: PackedBatch) -> torch.Tensor:
+        """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order."""
+        ...
+
+    def resize(self, num_blocks: int) -> None:
+        """Keep the K/V of blocks below min(old, new). Raises OutOfDeviceMemory and leaves the old pool."""
+        ...
+
+    def max_blocks(self) -> int:
+        """The largest pool that fits beside the weights, now."""
+        ...
+
+    def memory(self) -> Memory: ...
+
+    def warm_up(self) -> None:
+        """Run the usual shapes once, so that the first request isn't slow. Before any block is in use."""
+        ...

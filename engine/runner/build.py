@@ -1,0 +1,57 @@
+"""From a configuration and model files to a runner: picks device and dtype, loads, makes the pool."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.config import EngineConfig
+from engine.memory import resident_bytes
+from engine.model.cache import Progress, no_progress
+from engine.model.problem import ModelProblem
+from engine.model.store import ModelFiles
+from engine.model.weights import load
+from engine.runner.base import OutOfDeviceMemory, Runner
+from engine.runner.cpu import CpuRunner, cpu_dtype
+from engine.runner.cuda import CudaRunner, exact_float32
+
+MIN_BLOCKS = 4  # the low end of the setting
+
+
+def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = no_progress) -> Runner:
+    """Raises ModelProblem. A pool that doesn't fit is made smaller, and a notice says so."""
+    baseline = resident_bytes()
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = pick_device(config.device)
+    dtype = pick_dtype(config.dtype, device)
+    exact_float32()
+    kind = CudaRunner if device.type == "cuda" else CpuRunner
+    try:
+        model, weights = load(files, dtype, device, progress)
+        runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline)
+        asked = config.settings.kv_blocks
+        fits = max(MIN_BLOCKS, min(asked, runner.max_blocks()))
+        runner.resize(fits)
+    except (OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError) as error:
+        raise ModelProblem(
+            f"{files.name} in {str(dtype).removeprefix('torch.')} doesn't fit into the memory of {device}: {error}; "
+            "take a smaller model, bfloat16, or the other device"
+        ) from None
+    if fits < asked:
+        runner.notices.append(f"kv_blocks lowered from {asked:,} to {fits:,}: no more fit beside the weights")
+    return runner
+
+
+def pick_device(asked: str) -> torch.device:
+    """"auto": CUDA where there is a card, else the CPU. Raises ModelProblem when the device asked for is absent."""
+    if asked == "auto":
+        asked = "cuda" if torch.cuda.is_available() else "cpu"
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise ModelProblem("device 'cuda' was asked for, but torch sees no CUDA card; take device 'cpu' or 'auto'")
+    return torch.device(asked, torch.cuda.current_device()) if asked == "cuda" else torch.device(asked)
+
+
+def pick_dtype(asked: str, device: torch.device) -> torch.dtype:
+    if asked == "auto":
+        return torch.bfloat16 if device.type == "cuda" else cpu_dtype()
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked]
