@@ -161,7 +161,7 @@ class Engine:
 
     def step(self) -> StepRecord:
         """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
-        started, clock = self._monotonic(), self.now()
+        started = self._monotonic()
         self._propose()
         proposed = self._monotonic()
         plan = self.scheduler.schedule()
@@ -199,7 +199,7 @@ class Engine:
             v=records.SCHEMA,
             step=self.last_step,
             start=started,
-            clock=clock,
+            clock=started - self._held,
             end_clock=done.now,
             timing=timing,
             rows=rows,
