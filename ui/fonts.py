@@ -16,6 +16,7 @@ _ROLES: dict[str, tuple[str, int, QFont.Weight]] = {
     "body": (SANS, 13, QFont.Weight.Normal),
     "strong": (SANS, 13, QFont.Weight.DemiBold),
     "title": (SANS, 14, QFont.Weight.DemiBold),
+    "brand": (SANS, 18, QFont.Weight.DemiBold),
     "headline": (SANS, 25, QFont.Weight.DemiBold),
     "mono": (MONO, 12, QFont.Weight.Normal),
     "mono_small": (MONO, 11, QFont.Weight.Normal),

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from ui.theme import Theme
 
 _SHEET = Template("""
-QWidget { color: $text; font-family: Inter; font-size: ${body}px; }
-QMainWindow, QMainWindow > QWidget#deck { background: $bg; }
-QMainWindow::separator { background: $bg; width: ${p8}px; height: ${p8}px; }
+QWidget { color: $text; }
+QMainWindow { background: $bg; }
+QMainWindow#deck { background: transparent; }
+QMainWindow::separator { background: transparent; width: ${p8}px; height: ${p8}px; }
 QMainWindow::separator:hover { background: $hover; }
 
 QFrame#panel, QDockWidget > QWidget#dock_body { background: $panel; border: 1px solid $border;
@@ -23,6 +24,7 @@ QLabel { background: transparent; }
 QLabel[role="title"] { font-size: ${title}px; font-weight: 600; }
 QLabel[role="strong"] { font-weight: 600; }
 QLabel[role="small"], QLabel[role="hint"] { font-size: ${small}px; color: $text_dim; }
+QLabel[role="faint"] { font-size: ${small}px; color: $text_faint; }
 QLabel[role="section"] { font-size: ${small}px; font-weight: 600; color: $text_faint; }
 QLabel[role="warning"] { font-size: ${small}px; color: $warning; }
 QLabel[role="danger"] { font-size: ${small}px; color: $danger; }
@@ -49,9 +51,10 @@ QToolButton::menu-indicator { image: none; width: 0; }
 QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QSpinBox, QDoubleSpinBox, QComboBox { background: $bg;
     border: 1px solid $border; border-radius: ${p4}px; padding: ${p4}px ${p8}px; color: $text;
     selection-background-color: $accent; selection-color: $panel; }
+QSpinBox, QDoubleSpinBox { padding: ${p4}px; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus {
     border-color: $accent; }
-QLineEdit[kind="value"] { background: transparent; border-color: transparent; padding: 0px ${p4}px;
+QLineEdit[kind="value"] { background: transparent; border-color: transparent; padding: 0px 0px 0px ${p4}px;
     font-weight: 600; }
 QLineEdit[kind="value"]:hover { border-color: $border; background: $bg; }
 QLineEdit[kind="value"]:focus { border-color: $accent; background: $bg; }
@@ -86,7 +89,7 @@ QHeaderView::section { background: $panel; color: $text_dim; border: none; borde
     padding: ${p4}px ${p8}px; font-size: ${small}px; }
 QTableView, QTreeView, QListView { background: $panel; border: none; gridline-color: $border;
     alternate-background-color: $raised; selection-background-color: $hover; selection-color: $text; }
-QTabBar { background: transparent; }
+QTabBar { background: transparent; qproperty-drawBase: 0; }
 QTabBar::tab { background: transparent; color: $text_dim; padding: ${p4}px ${p12}px; border: none;
     border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }

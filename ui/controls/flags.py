@@ -1,0 +1,48 @@
+"""The settings in force as command-line flags: ours and vLLM's. Pure text, no Qt."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import msgspec
+
+from engine.config import LiveSettings
+
+
+def ours(settings: LiveSettings, block_size: int, model: str = "default") -> str:
+    """One line that starts Servescope with these settings."""
+    words = ["servescope"] + (["--model", model] if model != "default" else [])
+    for key, value in msgspec.structs.asdict(settings).items():
+        words += ["--set", f"{key}={_plain(value)}"]
+    words += ["--set", f"block_size={block_size}"]
+    return shlex.join(words)
+
+
+def vllm(settings: LiveSettings, block_size: int, model: str, dtype: str = "auto") -> str:
+    """One line that starts vLLM with what it has of these settings; vLLM has no watermark flag."""
+    words = ["vllm", "serve", model, "--dtype", dtype]
+    words += ["--max-num-seqs", str(settings.max_batch)]
+    words += ["--max-model-len", str(settings.max_context)]
+    words += ["--num-gpu-blocks-override", str(settings.kv_blocks)]
+    words += ["--block-size", str(block_size)]
+    words += ["--max-num-batched-tokens", str(settings.token_budget)]
+    words.append("--enable-chunked-prefill" if settings.chunked_prefill else "--no-enable-chunked-prefill")
+    words.append("--enable-prefix-caching" if settings.prefix_cache else "--no-enable-prefix-caching")
+    if settings.draft_method != "off" and settings.draft_length:
+        speculation = {"method": settings.draft_method, "num_speculative_tokens": settings.draft_length}
+        if settings.draft_method == "ngram":
+            speculation |= {"prompt_lookup_min": 2, "prompt_lookup_max": 4}
+        words += ["--speculative-config", json.dumps(speculation)]
+    sampling = {key: getattr(settings, key) for key in ("temperature", "top_k", "top_p", "min_p")}
+    words += ["--override-generation-config", json.dumps(sampling)]
+    return shlex.join(words)
+
+
+def both(settings: LiveSettings, block_size: int, model: str, name: str, dtype: str) -> str:
+    """What 'Copy settings' puts on the clipboard."""
+    return f"# Servescope\n{ours(settings, block_size, model)}\n\n# vLLM\n{vllm(settings, block_size, name, dtype)}\n"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,242 @@
+"""The controls, top to bottom: engine, policies, workload, sampling. Sends changes, shows answers, owns no settings:
+what it shows between two wishes is what the mirror says is in force at the moment shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from engine.config import EngineConfig, Limit, LiveSettings, Model, limits
+from ui import figures
+from ui.changes import Kinds
+from ui.context import ViewContext
+from ui.controls import flags, reasons
+from ui.controls.scale import Scale, doubling, even, whole
+from ui.controls.segments import Segments
+from ui.controls.sender import ChangeSender
+from ui.controls.slider import SettingSlider
+from ui.controls.workload import WorkloadControls
+from ui.history import BOUNDS
+
+_ENGINE = {
+    "max_batch": "Max batch",
+    "max_context": "Max context",
+    "draft_length": "Draft length γ",
+    "kv_blocks": "KV pool",
+    "token_budget": "Token budget",
+}
+_SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
+_WHOLE = {*_ENGINE, "top_k"}
+_ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
+_WIDTH = 264  # pixels at text scale 1: the longest hint takes two lines
+# ranges while no engine has told its own
+_UNKNOWN = Model(
+    name="", architecture="", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=1024, max_positions=8192,
+    parameters=0, weight_bytes=0, dtype="", kv_bytes_per_token=1,
+)  # fmt: skip
+
+
+class ControlsPanel(QFrame):
+    """Everything that changes while the engine runs.
+
+    Attributes:
+        sliders, segments: the controls by setting.
+        workload: the controls of the built-in workload.
+        sender: what was asked for and not yet answered.
+    """
+
+    def __init__(self, context: ViewContext, parent: QWidget | None = None):
+        super().__init__(parent)
+        self.setObjectName("panel")
+        self._context = context
+        theme = context.theme
+        self.sender = ChangeSender(context.source)
+        self.sender.on_pending = self._pending
+        self.sender.on_refused = self._refused
+        self.sliders = {
+            key: SettingSlider(theme, key, title, key in _WHOLE) for key, title in (_ENGINE | _SAMPLING).items()
+        }
+        self.segments = {
+            "draft_method": Segments(theme, "draft_method", "Drafts", [("n-gram", "ngram"), ("off", "off")],
+                                     "Where drafted tokens come from: n-gram copies what followed the same words"),
+            "chunked_prefill": Segments(theme, "chunked_prefill", "Chunked prefill", _ON_OFF,
+                                        "Compute a long prompt over several steps, beside the decodes"),
+            "prefix_cache": Segments(theme, "prefix_cache", "Prefix cache", _ON_OFF,
+                                     "Keep the blocks of what ended, and share equal beginnings"),
+        }  # fmt: skip
+        self.workload = WorkloadControls(theme, context.workload)
+        self._past = _label("", "warning")
+        self._past.hide()
+        self.copy = QPushButton("Copy settings")
+        self.copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.copy.setToolTip("As Servescope's and as vLLM's command line")
+        self._sections: list[QLabel] = []
+        self._build()
+        for slider in self.sliders.values():
+            slider.moved.connect(self._moved)
+        for segments in self.segments.values():
+            segments.chosen.connect(self.sender.wish)
+        self.copy.clicked.connect(self.copy_settings)
+        self._limits: dict[str, Limit] = {}
+        self._limit_sets = -1
+        self._ready_seen: object = None
+        self._take_limits()
+        self.restyle()
+        self.refresh(Kinds.ALL)
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._context.theme.px(_WIDTH), 400)
+
+    def restyle(self) -> None:
+        px = self._context.theme.px
+        self.setFixedWidth(px(_WIDTH))
+        self._column.setContentsMargins(px(12), px(8), px(8), px(8))
+        self._column.setSpacing(px(4))
+        self._outer.setContentsMargins(1, px(4), px(2), px(4))
+        for widget in (*self.sliders.values(), *self.segments.values(), self.workload):
+            widget.restyle()
+
+    def refresh(self, kinds: Kinds) -> None:
+        """Answers, settings in force and hints; the caller sees to it that hints aren't asked for too often."""
+        mirror = self._context.mirror
+        self.sender.settle(mirror.acks)
+        if kinds & Kinds.SOURCE:
+            self._take_limits()
+            if mirror.died is not None or mirror.ended:
+                self.sender.forget()
+        if kinds & (Kinds.SETTINGS | Kinds.CURSOR | Kinds.SOURCE):
+            self._show_settings()
+        self._show_hints()
+
+    def settings(self) -> LiveSettings:
+        """In force at the moment shown."""
+        return self._context.cursor.state.settings or self._context.mirror.settings or LiveSettings()
+
+    def copy_settings(self) -> str:
+        """Put both command lines on the clipboard; returns the text."""
+        ready = self._context.mirror.ready
+        config = ready.config if ready else EngineConfig()
+        name = ready.model.name if ready else config.model
+        block_size = ready.block_size if ready else config.block_size
+        text = flags.both(self.settings(), block_size, config.model, name, config.dtype)
+        QGuiApplication.clipboard().setText(text)
+        self.copy.setText("Copied: ours and vLLM's")
+        return text
+
+    def _build(self) -> None:
+        page = QWidget()
+        page.setObjectName("page")
+        self._column = QVBoxLayout(page)
+        self._column.addWidget(self._past)
+        self._section("Engine")
+        for key in _ENGINE:
+            self._column.addWidget(self.sliders[key])
+        for segments in self.segments.values():
+            self._column.addWidget(segments)
+        self._section("Workload")
+        self._column.addWidget(self.workload)
+        self._section("Sampling, where a request sets none")
+        for key in _SAMPLING:
+            self._column.addWidget(self.sliders[key])
+        row = QHBoxLayout()
+        row.addWidget(self.copy)
+        self._column.addLayout(row)
+        self._column.addStretch(1)
+        area = QScrollArea()
+        area.setWidgetResizable(True)
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setWidget(page)
+        self.area = area
+        self._outer = QVBoxLayout(self)
+        self._outer.addWidget(area)
+
+    def _section(self, title: str) -> None:
+        label = _label(title, "section")
+        self._sections.append(label)
+        self._column.addWidget(label)
+
+    def _take_limits(self) -> None:
+        """The engine's own limits once it is up; before that, the widest that could come."""
+        ready = self._context.mirror.ready
+        if ready is self._ready_seen and self._limits:
+            return
+        self._ready_seen = ready
+        self._limits = ready.limits if ready else limits(_UNKNOWN, 16, 4096)
+        for key, slider in self.sliders.items():
+            if key in self._limits:
+                slider.set_limit(self._limits[key], _scale(key, self._limits[key]))
+
+    def _show_settings(self) -> None:
+        live = self._context.cursor.is_live
+        settings = self.settings()
+        for key, control in (self.sliders | self.segments).items():
+            if not self.sender.pending(key) or not live:
+                control.set_value(getattr(settings, key))
+        for widget in (*self.sliders.values(), *self.segments.values()):
+            widget.setEnabled(live)
+        self._past.setVisible(not live)
+        if not live:
+            self._past.setText(f"As of step {self._context.cursor.step:,}. Esc returns to now, to change them.")
+        self.workload.show_settings(self._context.workload.settings)
+
+    def _show_hints(self) -> None:
+        now = self._situation()
+        for key in _ENGINE:
+            self.sliders[key].set_hint(reasons.hint(key, now))
+        self.workload.show_hints(now)
+
+    def _situation(self) -> reasons.Situation:
+        mirror, state = self._context.mirror, self._context.cursor.state
+        columns = mirror.history.slice(max(0, state.step - reasons.RECENT_STEPS + 1), state.step)
+        counts = np.bincount(columns.bound, minlength=len(BOUNDS))
+        return reasons.Situation(
+            settings=self.settings(),
+            workload=self._context.workload.settings,
+            block_size=mirror.ready.block_size if mirror.ready else state.block_size,
+            model=mirror.ready.model if mirror.ready else None,
+            running=len(state.running),
+            waiting=len(state.waiting),
+            used=state.used,
+            cached=state.cached,
+            acceptance=figures.acceptance(mirror.history, state.step) if len(mirror.history) else math.nan,
+            bound=dict(zip(BOUNDS, counts.tolist(), strict=True)),
+            recent=len(columns),
+        )
+
+    def _moved(self, key: str, value: float) -> None:
+        self.copy.setText("Copy settings")
+        self.sender.wish(key, int(value) if key in _WHOLE else value)
+
+    def _pending(self, key: str, pending: bool) -> None:
+        control = self.sliders.get(key) or self.segments.get(key)
+        if control is not None:
+            control.set_pending(pending)
+
+    def _refused(self, key: str, message: str) -> None:
+        control = self.sliders.get(key) or self.segments.get(key)
+        if control is not None:
+            control.set_value(getattr(self._context.mirror.settings or LiveSettings(), key))
+            control.refuse(message)
+
+
+def _scale(key: str, limit: Limit) -> Scale:
+    if key == "draft_length":
+        return whole(int(limit.low), int(limit.high))
+    if key in ("temperature", "top_p", "min_p"):
+        return even(limit.low, min(limit.high, 2.0), 0.05 if key == "temperature" else 0.01)
+    if key == "top_k":
+        return doubling(int(limit.low), min(1024, int(limit.high)))
+    return doubling(int(limit.low), int(limit.high))
+
+
+def _label(text: str, role: str) -> QLabel:
+    label = QLabel(text)
+    label.setProperty("role", role)
+    label.setWordWrap(True)
+    return label

@@ -1,0 +1,152 @@
+"""What stands below each slider: how the setting works out right now, and where its range ends and why. Pure text
+from plain values; the arithmetic is `engine.formulas`'. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine import formulas
+from engine.config import Limit, LiveSettings, Model
+from ui.contracts import WORKLOAD_LIMITS, WorkloadSettings
+from ui.explain import size
+
+# why a range ends, short enough for one line; the engine's own sentence is in the tooltip
+_WHY = {
+    "max_batch": "engine's cap",
+    "max_context": "trained length",
+    "draft_length": "more is rejected",
+    "kv_blocks": "what memory holds",
+    "token_budget": "engine's cap",
+    "rate": "one sender's pace",
+    "prompt_tokens": "prompts at hand",
+    "output_tokens": "enough to compare",
+    "top_k": "vocabulary",
+}
+RECENT_STEPS = 10  # steps that 'bound n of 10' looks back on
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the hints are computed from, gathered by the panel from the mirror."""
+
+    settings: LiveSettings
+    workload: WorkloadSettings
+    block_size: int
+    model: Model | None = None
+    running: int = 0
+    waiting: int = 0
+    used: int = 0  # blocks
+    cached: int = 0
+    acceptance: float = float("nan")
+    bound: Mapping[str, int] = field(default_factory=dict)  # how many of the recent steps each thing bound
+    recent: int = 0  # steps that `bound` counts
+
+
+def hint(key: str, now: Situation) -> str:
+    """The live line below a slider."""
+    return _HINTS[key](now)
+
+
+def limit_line(key: str, limit: Limit) -> str:
+    """The range and, in few words, why it ends there: '16 – 8,192 tokens · trained length'."""
+    span = f"{_number(limit.low)} – {_number(limit.high)} {limit.unit}".rstrip()
+    return _joined(span, _WHY.get(key, "")) if limit.reason else span
+
+
+def limit_story(limit: Limit) -> str:
+    """The same in a whole sentence."""
+    span = f"From {_number(limit.low)} to {_number(limit.high)} {limit.unit}".rstrip()
+    return f"{span}: {limit.reason}" if limit.reason else span
+
+
+def workload_limits() -> dict[str, Limit]:
+    """The workload's own ranges, as limits."""
+    rate, prompt, output = (WORKLOAD_LIMITS[k] for k in ("rate", "prompt_tokens", "output_tokens"))
+    return {
+        "rate": Limit(*rate, "requests/s", "Poisson arrivals of one sender"),
+        "prompt_tokens": Limit(*prompt, "tokens", "mean over requests; the built-in prompts can be brought to this"),
+        "output_tokens": Limit(*output, "tokens", "mean over requests; longer answers show nothing new"),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
+
+
+def _bound(now: Situation, key: str) -> str:
+    count = now.bound.get(key, 0)
+    return f"bound {count} of {now.recent} steps" if now.recent and count else ""
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def _max_batch(now: Situation) -> str:
+    return _joined(f"{now.running} running", _bound(now, "batch_cap"))
+
+
+def _max_context(now: Situation) -> str:
+    settings = now.settings
+    pool_tokens = settings.kv_blocks * now.block_size
+    if now.model is None:
+        return f"{formulas.blocks_for(settings.max_context, now.block_size):,} blocks each"
+    one = now.model.kv_bytes_per_token * settings.max_context
+    pool = now.model.kv_bytes_per_token * pool_tokens
+    every = one * settings.max_batch
+    verb = "has" if every <= pool else "has only"
+    return f"KV {size(one)} each · {settings.max_batch} would need {size(every)}, the pool {verb} {size(pool)}"
+
+
+def _draft_length(now: Situation) -> str:
+    settings = now.settings
+    if settings.draft_length == 0 or settings.draft_method == "off":
+        return "off: one token a pass"
+    if now.acceptance != now.acceptance:  # NaN: nothing was drafted yet
+        return f"up to {settings.draft_length + 1} tokens a pass"
+    expected = formulas.expected_tokens_per_pass(now.acceptance, settings.draft_length)
+    return f"α {now.acceptance:.2f} → {expected:.2f} tokens a pass"
+
+
+def _kv_blocks(now: Situation) -> str:
+    blocks = now.settings.kv_blocks
+    share = f"{now.used / blocks:.0%} used" if blocks else ""
+    held = f"{blocks * now.block_size:,} tokens"
+    if now.model is not None:
+        held = f"{size(now.model.kv_bytes_per_token * blocks * now.block_size)} · {held}"
+    return _joined(held, share, _bound(now, "kv_blocks"))
+
+
+def _token_budget(now: Situation) -> str:
+    return _bound(now, "token_budget") or (f"bound none of {now.recent} steps" if now.recent else "tokens in one step")
+
+
+def _rate(now: Situation) -> str:
+    if not now.workload.running:
+        return "paused: nothing arrives"
+    tokens = now.workload.rate * now.workload.output_tokens
+    return f"Poisson, seed {now.workload.seed} · asks for {tokens:,.0f} tok/s"
+
+
+def _prompt_tokens(now: Situation) -> str:
+    return f"{formulas.blocks_for(now.workload.prompt_tokens, now.block_size):,} blocks of {now.block_size}"
+
+
+def _output_tokens(now: Situation) -> str:
+    both = now.workload.prompt_tokens + now.workload.output_tokens
+    blocks = formulas.blocks_for(both, now.block_size)
+    fits = now.settings.kv_blocks // max(1, blocks)
+    return f"with its prompt {blocks:,} blocks · {fits:,} such fit the pool"
+
+
+_HINTS = {
+    "max_batch": _max_batch,
+    "max_context": _max_context,
+    "draft_length": _draft_length,
+    "kv_blocks": _kv_blocks,
+    "token_budget": _token_budget,
+    "rate": _rate,
+    "prompt_tokens": _prompt_tokens,
+    "output_tokens": _output_tokens,
+}

@@ -1,0 +1,176 @@
+"""One number that can be dragged or typed: name, value box, slider, how it works out now, and its range.
+
+Knows nothing of engines: whoever owns it listens to `moved` and tells it values, limits, hints and refusals. Values
+set from outside are never echoed.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QMouseEvent, QWheelEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QSlider, QStyle, QVBoxLayout, QWidget
+
+from engine.config import Limit
+from ui.controls.reasons import limit_line, limit_story
+from ui.controls.scale import Scale
+from ui.labels import Elided
+from ui.theme import Theme
+
+
+class SettingSlider(QWidget):
+    """Name, value box, slider, hint, limit.
+
+    Signals:
+        moved: the user wants this value.
+
+    Attributes:
+        key: the setting's name.
+        dragging: the user holds the slider.
+    """
+
+    moved = Signal(str, float)
+
+    def __init__(self, theme: Theme, key: str, title: str, whole: bool = True, parent: QWidget | None = None):
+        super().__init__(parent)
+        self.key = key
+        self._theme = theme
+        self._whole = whole
+        self._value = 0.0
+        self._scale = Scale([0.0])
+        self._title = title
+        self.box = QLineEdit()
+        self.box.setProperty("kind", "value")
+        self.box.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.box.setAccessibleName(title)
+        self.slider = _Slider()
+        self.slider.setAccessibleName(title)
+        self._hint, self._refusal = _label("hint"), _label("warning")
+        self._limit = Elided(theme, "small", "text_faint")
+        for label in (self._hint, self._refusal):
+            label.setWordWrap(True)
+        self._refusal.hide()
+        self._column = QVBoxLayout(self)
+        self._head = QHBoxLayout()
+        self._head.addWidget(QLabel(title), 1)
+        self._head.addWidget(self.box)
+        self._column.addLayout(self._head)
+        for widget in (self.slider, self._hint, self._limit, self._refusal):
+            self._column.addWidget(widget)
+        self.slider.valueChanged.connect(self._dragged)
+        self.box.editingFinished.connect(self._typed)
+        self.restyle()
+
+    @property
+    def dragging(self) -> bool:
+        return self.slider.isSliderDown()
+
+    @property
+    def value(self) -> float:
+        """What the control shows, whether or not the engine obeys it yet."""
+        return self._value
+
+    def restyle(self) -> None:
+        px = self._theme.px
+        self._column.setContentsMargins(0, 0, 0, px(8))
+        self._column.setSpacing(px(2))
+        self._head.setSpacing(px(4))
+        self.box.setFixedWidth(px(76))
+
+    def set_limit(self, limit: Limit, scale: Scale) -> None:
+        self._limit.set_text(limit_line(self.key, limit))
+        self._limit.setToolTip(limit_story(limit))
+        self._scale = scale
+        self.slider.blockSignals(True)
+        self.slider.setRange(0, len(scale) - 1)
+        self.slider.setPageStep(max(1, len(scale) // 10))
+        self.slider.setValue(scale.position(self._value))
+        self.slider.blockSignals(False)
+
+    def set_value(self, value: float) -> None:
+        """From outside: shown, not echoed. Left alone while the user types or drags."""
+        if self.dragging or self.box.isModified():
+            return
+        self._show(value)
+
+    def set_hint(self, text: str) -> None:
+        if text != self._hint.text():
+            self._hint.setText(text)
+
+    def set_pending(self, pending: bool) -> None:
+        if self.box.property("pending") != pending:
+            self.box.setProperty("pending", pending)
+            self.box.style().polish(self.box)
+            self.box.setToolTip("Sent; the engine answers before its next step" if pending else "")
+
+    def refuse(self, message: str) -> None:
+        """Why the last wish was not granted; an empty message takes the words away."""
+        self._refusal.setText(message)
+        self._refusal.setVisible(bool(message))
+
+    @property
+    def refusal(self) -> str:
+        return self._refusal.text() if self._refusal.isVisibleTo(self) else ""
+
+    def _show(self, value: float) -> None:
+        self._value = value
+        self.slider.blockSignals(True)
+        self.slider.setValue(self._scale.position(value))
+        self.slider.blockSignals(False)
+        text = f"{value:,.0f}" if self._whole else f"{value:g}"
+        if text != self.box.text():
+            self.box.setText(text)
+
+    def _dragged(self, position: int) -> None:
+        self._wish(self._scale.value(position))
+
+    def _typed(self) -> None:
+        if not self.box.isModified():
+            return
+        self.box.setModified(False)
+        text = self.box.text().replace(",", "").replace("\u2009", "").strip()
+        try:
+            value = float(text)
+        except ValueError:
+            self._show(self._value)
+            self.refuse(f"“{text}” is not a number")
+            return
+        if value != value or value in (float("inf"), float("-inf")):
+            self._show(self._value)
+            self.refuse(f"“{text}” is not a number to set")
+            return
+        self._wish(float(round(value)) if self._whole else value)
+
+    def _wish(self, value: float) -> None:
+        self.refuse("")
+        changed = value != self._value
+        self._show(value)
+        if changed:
+            self.moved.emit(self.key, value)
+
+
+class _Slider(QSlider):
+    """Jumps to where it is pressed, leaves the wheel to the panel, and takes the focus from Tab only, so that
+    dragging it doesn't turn the window's keys off."""
+
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            handle = self.style().pixelMetric(QStyle.PixelMetric.PM_SliderLength, None, self)
+            room = max(1, self.width() - handle)
+            at = round(event.position().x()) - handle // 2
+            near = QStyle.sliderPositionFromValue(self.minimum(), self.maximum(), self.value(), room)
+            if abs(at - near) > handle // 2:
+                self.setValue(QStyle.sliderValueFromPosition(self.minimum(), self.maximum(), at, room))
+        super().mousePressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()
+
+
+def _label(role: str) -> QLabel:
+    label = QLabel()
+    label.setProperty("role", role)
+    return label

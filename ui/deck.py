@@ -1,0 +1,168 @@
+"""The docks: places them by the layout, fills the window with one of them, and remembers where the user put them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from PySide6.QtCore import QByteArray, QEvent, Qt
+from PySide6.QtGui import QCursor, QResizeEvent
+from PySide6.QtWidgets import QApplication, QMainWindow, QTabWidget, QWidget
+
+from ui.dock import ViewDock
+from ui.layout import ROOMY, VERSION, Rows, default_rows
+from ui.theme import Theme
+from ui.views.base import View
+
+
+class Deck(QMainWindow):
+    """A field of docks, without a middle.
+
+    Attributes:
+        docks: by the key of their views, in their order.
+        filled: the key of the view that has the deck to itself, or None.
+    """
+
+    def __init__(self, theme: Theme, views: Sequence[View], parent: QWidget | None = None):
+        super().__init__(parent, Qt.WindowType.Widget)
+        self.setObjectName("deck")
+        self._theme = theme
+        self._rows: Rows | None = None  # the default layout in force; None once the user made one
+        self._before: QByteArray | None = None  # the docks as they were before one filled the deck
+        self.filled: str | None = None
+        self.setDockOptions(QMainWindow.DockOption.AllowNestedDocks | QMainWindow.DockOption.AllowTabbedDocks)
+        self.setTabPosition(Qt.DockWidgetArea.AllDockWidgetAreas, QTabWidget.TabPosition.North)
+        self.docks = {view.key: ViewDock(view, theme, self) for view in views}
+        for dock in self.docks.values():
+            dock.topLevelChanged.connect(self._customised)
+        self.arrange(ROOMY)
+
+    def restyle(self) -> None:
+        for dock in self.docks.values():
+            dock.restyle()
+        if self._rows is not None:
+            self._settle()
+
+    def arrange(self, rows: Rows) -> None:
+        """Place every dock as a default layout says; views it doesn't name come last, as tabs."""
+        self.unfill()
+        self._rows = None  # moves of docks from here on aren't the user's
+        placed = [[[self.docks[key] for key in cell.views if key in self.docks] for cell in row.cells] for row in rows]
+        rest = set(self.docks.values())
+        for dock in self.docks.values():
+            dock.setFloating(False)
+            self.removeDockWidget(dock)
+        heads = [next(cell for cell in row if cell)[0] for row in placed if any(row)]
+        for above, head in zip([None, *heads], heads, strict=False):
+            if above is None:
+                self.addDockWidget(Qt.DockWidgetArea.TopDockWidgetArea, head)
+            else:
+                self.splitDockWidget(above, head, Qt.Orientation.Vertical)
+        for row in placed:
+            cells = [cell for cell in row if cell]
+            for left, cell in pairwise(cells):
+                self.splitDockWidget(left[0], cell[0], Qt.Orientation.Horizontal)
+            for cell in cells:
+                for dock in cell[1:]:
+                    self.tabifyDockWidget(cell[0], dock)
+                rest -= set(cell)
+        for dock in self.docks.values():
+            if dock in rest and heads:
+                self.tabifyDockWidget(heads[-1], dock)
+            elif dock in rest:
+                self.addDockWidget(Qt.DockWidgetArea.TopDockWidgetArea, dock)
+            dock.show()
+        for row in placed:
+            for cell in row:
+                if len(cell) > 1:
+                    cell[0].raise_()
+        for dock in self.docks.values():
+            dock.follow_tabs()
+        self._rows = rows
+        self._share()
+
+    def reset(self) -> None:
+        """Back to the default layout for the size at hand."""
+        self.arrange(default_rows(self.width(), self.height(), self._theme.scale))
+
+    def fill(self, key: str) -> None:
+        """Give the deck to one view; again, or `unfill`, brings the others back."""
+        if self.filled is not None:
+            again = self.filled == key
+            self.unfill()
+            if again:
+                return
+        self._before = self.saveState(VERSION)
+        self.filled = key
+        dock = self.docks[key]
+        dock.setFloating(False)
+        for other in self.docks.values():
+            other.setVisible(other is dock)
+        dock.bar.set_filled(True)
+
+    def unfill(self) -> None:
+        if self.filled is None:
+            return
+        self.docks[self.filled].bar.set_filled(False)
+        self.filled = None
+        if self._before is not None:
+            self.restoreState(self._before, VERSION)
+            self._before = None
+
+    def under_mouse(self) -> str | None:
+        """The view that the mouse is over."""
+        widget = QApplication.widgetAt(QCursor.pos())
+        while widget is not None and not isinstance(widget, ViewDock):
+            widget = widget.parentWidget()
+        return widget.view.key if widget is not None and widget.view.key in self.docks else None
+
+    def state(self) -> str:
+        """Where the docks are, to be remembered; empty while the default layout is in force."""
+        if self._rows is not None and self.filled is None:
+            return ""
+        data = self._before if self._before is not None else self.saveState(VERSION)
+        return bytes(data.toBase64().data()).decode("ascii")
+
+    def restore(self, state: str) -> bool:
+        """Put the docks where they were; False, and nothing changed, when the state is none of this version."""
+        if not state:
+            return False
+        if self.restoreState(QByteArray.fromBase64(state.encode("ascii", "ignore")), VERSION):
+            self._rows = None
+            return True
+        return False
+
+    def _customised(self) -> None:
+        if self.filled is None:
+            self._rows = None
+
+    def _settle(self) -> None:
+        """While the default layout is in force it follows the window's size."""
+        rows = default_rows(self.width(), self.height(), self._theme.scale)
+        if rows is not self._rows:
+            self.arrange(rows)
+        else:
+            self._share()
+
+    def _share(self) -> None:
+        if self._rows is None:
+            return
+        heads, heights = [], []
+        for row in self._rows:
+            cells = [(self.docks[cell.views[0]], cell.share) for cell in row.cells if cell.views[0] in self.docks]
+            if cells:
+                docks, shares = zip(*cells, strict=True)
+                self.resizeDocks(list(docks), [round(self.width() * s) for s in shares], Qt.Orientation.Horizontal)
+                heads.append(docks[0])
+                heights.append(round(self.height() * row.share))
+        self.resizeDocks(heads, heights, Qt.Orientation.Vertical)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.MouseButtonPress:  # on the gaps between docks: the user sets sizes now
+            self._customised()
+        return super().event(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._rows is not None and self.filled is None:
+            self._settle()

@@ -1,0 +1,151 @@
+"""One view in a dock: title, its one-line summary, where its figures come from, and buttons to fill or close."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QDockWidget, QHBoxLayout, QMainWindow, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+
+from ui.glyphs import Glyph, icon
+from ui.labels import MEANING, Elided, Pill
+from ui.theme import Theme
+from ui.views.base import View
+
+
+class TitleBar(QWidget):
+    """Drag it to move the dock; double-click to fill the window.
+
+    Signals:
+        fill_wanted: a double-click, or the fill button.
+        close_wanted: the close button.
+    """
+
+    fill_wanted = Signal()
+    close_wanted = Signal()
+
+    def __init__(self, theme: Theme, title: str, parent: QWidget | None = None):
+        super().__init__(parent)
+        self.setObjectName("dock_title")
+        self._theme = theme
+        self._row = QHBoxLayout(self)
+        self.title = Elided(theme, "title", "text")
+        self.title.set_text(title)
+        self.title.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred)
+        self.summary = Elided(theme, "small", "text_dim", right=True)
+        self.mark = Pill(theme, "measured")
+        self.fill = self._button(f"Fill the window with {title} (F)")
+        self.close_button = self._button(f"Close {title}; the View menu brings it back")
+        self.fill.clicked.connect(self.fill_wanted)
+        self.close_button.clicked.connect(self.close_wanted)
+        self._row.addWidget(self.title)
+        self._row.addWidget(self.summary, 1)
+        self._row.addWidget(self.mark)
+        self._row.addWidget(self.fill)
+        self._row.addWidget(self.close_button)
+        self.restyle()
+
+    def restyle(self) -> None:
+        px = self._theme.px
+        self._row.setContentsMargins(px(12), px(4), px(4), px(4))
+        self._row.setSpacing(px(8))
+        for button, glyph in ((self.fill, Glyph.FILL), (self.close_button, Glyph.CLOSE)):
+            button.setIcon(icon(self._theme, glyph, "text_faint"))
+            button.setIconSize(QSize(px(12), px(12)))
+            button.setFixedSize(px(20), px(20))
+        self.setFixedHeight(px(32))
+        self.updateGeometry()
+
+    def set_titled(self, titled: bool) -> None:
+        self.title.setVisible(titled)
+        self.summary.set_right(titled)
+
+    def set_filled(self, filled: bool) -> None:
+        self.fill.setIcon(icon(self._theme, Glyph.UNFILL if filled else Glyph.FILL, "text_faint"))
+        self.close_button.setVisible(not filled)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.fill_wanted.emit()
+        event.accept()
+
+    def _button(self, tip: str) -> QToolButton:
+        button = QToolButton()
+        button.setProperty("kind", "quiet")
+        button.setStyleSheet("QToolButton { padding: 0; }")
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        button.setToolTip(tip)
+        button.setAccessibleName(tip)
+        return button
+
+
+class ViewDock(QDockWidget):
+    """The dock of one view.
+
+    Signals:
+        fill_wanted: this view shall fill the window, or stop doing so.
+        shown_changed: the view came in sight or went out of it (closed, or behind another tab).
+    """
+
+    fill_wanted = Signal(str)
+    shown_changed = Signal(str, bool)
+
+    def __init__(self, view: View, theme: Theme, parent: QWidget | None = None):
+        super().__init__(view.title, parent)
+        self.setObjectName(view.key)
+        self.view = view
+        self.shown = False
+        self._theme = theme
+        self.bar = TitleBar(theme, view.title, self)
+        self.setTitleBarWidget(self.bar)
+        body = QWidget(self)
+        self._column = QVBoxLayout(body)
+        self._column.addWidget(view)
+        self.setWidget(body)
+        view.summary_changed.connect(self.bar.summary.set_text)
+        view.installEventFilter(self)
+        self.bar.fill_wanted.connect(lambda: self.fill_wanted.emit(view.key))
+        self.bar.close_wanted.connect(self.close)
+        self.visibilityChanged.connect(self._set_shown)
+        self.dockLocationChanged.connect(lambda _area: self.follow_tabs())
+        self.topLevelChanged.connect(lambda _floats: self.follow_tabs())
+        self.restyle()
+        self.refresh_mark()
+
+    def restyle(self) -> None:
+        px = self._theme.px
+        self.bar.restyle()
+        self._column.setContentsMargins(px(4), 0, px(4), px(4))  # an opaque view stays clear of the round corners
+        self.setMinimumSize(px(180), px(96))
+
+    def refresh_mark(self) -> None:
+        provenance = self.view.provenance
+        self.bar.mark.set(provenance, provenance, MEANING[provenance])
+
+    def eventFilter(self, watched, event) -> bool:
+        # A double-click that the view itself didn't take fell on an empty part of it.
+        if event.type() == QEvent.Type.MouseButtonDblClick and watched is self.view:
+            event.ignore()
+            self.view.mouseDoubleClickEvent(event)
+            if not event.isAccepted():
+                self.fill_wanted.emit(self.view.key)
+            return True
+        return False
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(self._theme.color("border"))
+        painter.setBrush(self._theme.color("panel"))
+        radius = 0 if self.isFloating() else self._theme.px(8)
+        painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), radius, radius)
+
+    def follow_tabs(self) -> None:
+        """Behind a tab the tab says the title; don't say it twice."""
+        window = self.parentWidget()
+        tabbed = isinstance(window, QMainWindow) and bool(window.tabifiedDockWidgets(self))
+        self.bar.set_titled(not tabbed or self.isFloating())
+
+    def _set_shown(self, shown: bool) -> None:
+        self.follow_tabs()
+        if shown != self.shown:
+            self.shown = shown
+            self.shown_changed.emit(self.view.key, shown)

@@ -1,0 +1,103 @@
+"""Small painted words: a line that gives way, and the pill that says where figures come from."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from ui.theme import Theme
+
+
+class Elided(QWidget):
+    """One line of text that gives way: it is cut with an ellipsis, never clipped, and told whole as a tooltip."""
+
+    def __init__(self, theme: Theme, role: str, token: str, right: bool = False, parent: QWidget | None = None):
+        super().__init__(parent)
+        self._theme, self._role, self._token, self._right = theme, role, token, right
+        self._text = ""
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def text(self) -> str:
+        return self._text
+
+    def set_text(self, text: str) -> None:
+        if text != self._text:
+            self._text = text
+            if self.sizePolicy().horizontalPolicy() != QSizePolicy.Policy.Ignored:
+                self.updateGeometry()
+            self.setToolTip(text)
+            self.update()
+
+    def set_right(self, right: bool) -> None:
+        if right != self._right:
+            self._right = right
+            self.update()
+
+    def set_token(self, token: str) -> None:
+        if token != self._token:
+            self._token = token
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        metrics = self._metrics()
+        return QSize(metrics.horizontalAdvance(self._text) + 2, metrics.height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, self._metrics().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setFont(self._theme.font(self._role))
+        painter.setPen(self._theme.color(self._token))
+        shown = self._metrics().elidedText(self._text, Qt.TextElideMode.ElideRight, self.width())
+        side = Qt.AlignmentFlag.AlignRight if self._right else Qt.AlignmentFlag.AlignLeft
+        painter.drawText(self.rect(), side | Qt.AlignmentFlag.AlignVCenter, shown)
+        painter.end()
+
+    def _metrics(self) -> QFontMetrics:
+        return QFontMetrics(self._theme.font(self._role))
+
+
+class Pill(QWidget):
+    """A rounded label in one of the theme's colours."""
+
+    def __init__(self, theme: Theme, token: str, role: str = "mono_small", parent: QWidget | None = None):
+        super().__init__(parent)
+        self._theme, self._token, self._role = theme, token, role
+        self._text = ""
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+
+    def text(self) -> str:
+        return self._text
+
+    def set(self, text: str, token: str, tip: str = "") -> None:
+        if (text, token, tip) != (self._text, self._token, self.toolTip()):
+            self._text, self._token = text, token
+            self.setToolTip(tip)
+            self.updateGeometry()
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        metrics = QFontMetrics(self._theme.font(self._role))
+        return QSize(metrics.horizontalAdvance(self._text) + self._theme.px(16), metrics.height() + self._theme.px(4))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(self._theme.mix(self._token, 0.5))
+        painter.setBrush(self._theme.mix(self._token, 0.10))
+        box = self.rect().adjusted(0, 0, -1, -1)
+        painter.drawRoundedRect(box, box.height() / 2, box.height() / 2)
+        painter.setFont(self._theme.font(self._role))
+        painter.setPen(self._theme.color(self._token))
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
+        painter.end()
+
+
+MEANING = {
+    "measured": "Measured: these figures were taken from the running engine.",
+    "derived": "Derived: computed from measured figures by a formula.",
+    "simulated": "Simulated: a cost model stands in for the model's forward pass.",
+    "unavailable": "Unavailable: this machine doesn't tell.",
+}

@@ -1,0 +1,112 @@
+"""How the views are laid out, as plain data: the default for a size of window, and what is remembered of the
+user's own. No Qt: docks are named by their views' keys, sizes are shares.
+
+A row is a list of cells from left to right; a cell is a view, or several views as tabs, the first on top. Pool and
+tables dominate; the playground is on the first screen at every size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+VERSION = 1  # of the remembered dock state; another one is ignored rather than half restored
+
+
+class Store(Protocol):
+    """Where settings of the window are kept between runs. Values are JSON: strings, numbers, lists, dictionaries."""
+
+    def get(self, key: str, default: object = None) -> object: ...
+
+    def set(self, key: str, value: object) -> None: ...
+
+
+class NoStore:
+    """Remembers nothing beyond the run: for tests and pictures."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, object] = {}
+
+    def get(self, key: str, default: object = None) -> object:
+        return self._values.get(key, default)
+
+    def set(self, key: str, value: object) -> None:
+        self._values[key] = value
+
+
+@dataclass(frozen=True)
+class Cell:
+    views: tuple[str, ...]
+    share: float  # of the row's width
+
+
+@dataclass(frozen=True)
+class Row:
+    cells: tuple[Cell, ...]
+    share: float  # of the height
+
+
+Rows = tuple[Row, ...]
+
+ROOMY: Rows = (
+    Row((Cell(("pool",), 0.58), Cell(("tables",), 0.42)), 0.39),
+    Row((Cell(("batch",), 0.58), Cell(("requests",), 0.42)), 0.29),
+    Row((Cell(("speculation",), 0.44), Cell(("memory",), 0.25), Cell(("latency",), 0.31)), 0.32),
+)
+TIGHT: Rows = (
+    Row((Cell(("pool",), 0.56), Cell(("tables",), 0.44)), 0.50),
+    Row((Cell(("batch", "speculation", "memory", "latency"), 0.56), Cell(("requests",), 0.44)), 0.50),
+)
+# Below this room, in pixels at text scale 1, seven panels side by side can't be read.
+_ROOMY_WIDTH, _ROOMY_HEIGHT = 1180, 760
+
+
+def default_rows(width: int, height: int, scale: float) -> Rows:
+    """The layout for a deck of so many pixels at a text scale."""
+    return ROOMY if width / scale >= _ROOMY_WIDTH and height / scale >= _ROOMY_HEIGHT else TIGHT
+
+
+def placed(rows: Rows) -> list[str]:
+    """The views of a layout, in order."""
+    return [view for row in rows for cell in row.cells for view in cell.views]
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What of the window outlives a run."""
+
+    theme: str = "dark"
+    scale: float = 1.0
+    geometry: str = ""  # Qt's own bytes, base64
+    docks: str = ""
+    controls: bool = True
+
+
+def load(store: Store) -> Remembered:
+    """What was remembered; defaults for whatever is missing, of another version or not what it should be."""
+    saved = store.get("window")
+    if not isinstance(saved, dict) or saved.get("version") != VERSION:
+        return Remembered()
+    theme, scale = saved.get("theme"), saved.get("scale")
+    geometry, docks = saved.get("geometry"), saved.get("docks")
+    return Remembered(
+        theme=theme if theme in ("dark", "light") else "dark",
+        scale=min(2.0, max(1.0, float(scale))) if isinstance(scale, int | float) else 1.0,
+        geometry=geometry if isinstance(geometry, str) else "",
+        docks=docks if isinstance(docks, str) else "",
+        controls=saved.get("controls") is not False,
+    )
+
+
+def save(store: Store, remembered: Remembered) -> None:
+    store.set(
+        "window",
+        {
+            "version": VERSION,
+            "theme": remembered.theme,
+            "scale": remembered.scale,
+            "geometry": remembered.geometry,
+            "docks": remembered.docks,
+            "controls": remembered.controls,
+        },
+    )

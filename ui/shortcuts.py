@@ -1,0 +1,86 @@
+"""The window's keys. They act only while no input has the focus: text, numbers and sliders keep their own.
+
+Esc is the exception inside an input: it leaves the input. F11 works anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractSlider,
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+    QTextEdit,
+    QWidget,
+)
+
+_INPUTS = (QLineEdit, QPlainTextEdit, QTextEdit, QAbstractSpinBox, QComboBox, QAbstractSlider, QAbstractButton)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One action and the keys that do it; the first is the one that is shown."""
+
+    action: str  # name in `Keyboard`'s table of actions
+    keys: tuple[str, ...]
+    shown: str
+    meaning: str
+    repeats: bool = False
+
+
+KEYS = (
+    Key("pause", ("Space",), "Space", "Pause or resume the engine"),
+    Key("step", ("Right",), "→", "One step (pauses first)", repeats=True),
+    Key("back", ("Shift+Left",), "Shift ←", "Look one step further back", repeats=True),
+    Key("forward", ("Shift+Right",), "Shift →", "Look one step further on", repeats=True),
+    Key("live", ("Escape",), "Esc", "Back to live; out of a filled view"),
+    Key("larger", ("+", "="), "+", "Larger text"),
+    Key("smaller", ("-",), "−", "Smaller text"),
+    Key("fill", ("F",), "F, double-click", "Fill the window with the view under the mouse, and back"),
+    Key("full_screen", ("F11",), "F11", "Full screen"),
+    Key("help", ("?", "Shift+/"), "?", "Show or hide these keys"),
+)
+
+
+def is_input(widget: QWidget | None) -> bool:
+    """Whether a widget wants keys for itself."""
+    if isinstance(widget, QPlainTextEdit | QTextEdit) and widget.isReadOnly():
+        return False
+    return isinstance(widget, _INPUTS)
+
+
+class Keyboard(QObject):
+    """Turns keys into calls of `actions`, by the names in KEYS."""
+
+    def __init__(self, window: QWidget, actions: dict[str, Callable[[], None]]):
+        super().__init__(window)
+        self._window = window
+        self._shortcuts: list[tuple[Key, QShortcut]] = []
+        for key in KEYS:
+            for sequence in key.keys:
+                shortcut = QShortcut(QKeySequence(sequence), window)
+                # views float in windows of their own; the keys work there too
+                shortcut.setContext(Qt.ShortcutContext.ApplicationShortcut)
+                shortcut.setAutoRepeat(key.repeats)
+                shortcut.activated.connect(actions[key.action])
+                self._shortcuts.append((key, shortcut))
+        QApplication.instance().focusChanged.connect(self._focus_moved)
+
+    def close(self) -> None:
+        """Let go of the application's signal: a closed window has no keys."""
+        QApplication.instance().focusChanged.disconnect(self._focus_moved)
+        for _, shortcut in self._shortcuts:
+            shortcut.setEnabled(False)
+
+    def _focus_moved(self, old: QWidget | None, new: QWidget | None) -> None:
+        typing = is_input(new)
+        for key, shortcut in self._shortcuts:
+            shortcut.setEnabled(not typing or key.action == "full_screen")

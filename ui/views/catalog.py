@@ -1,0 +1,22 @@
+"""The views that the window shows, in the order of the View menu."""
+
+from __future__ import annotations
+
+from ui.views.base import View
+from ui.views.batch import BatchView
+from ui.views.latency import LatencyView
+from ui.views.memory import MemoryView
+from ui.views.pool import PoolView
+from ui.views.requests import RequestsView
+from ui.views.speculation import SpeculationView
+from ui.views.tables import TablesView
+
+VIEWS: tuple[type[View], ...] = (
+    PoolView,
+    TablesView,
+    BatchView,
+    SpeculationView,
+    MemoryView,
+    LatencyView,
+    RequestsView,
+)
