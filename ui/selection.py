@@ -10,18 +10,22 @@ class Selection(QObject):
 
     Signals:
         changed: the selection is another one now.
+        pointed_changed: the mouse is over another block, or over none.
 
     Attributes:
         seq: the chosen sequence, or None.
         block: the chosen block, or None. Choosing a block chooses its owner too, where it has one.
+        pointed: the block under the mouse, in whichever view it is.
     """
 
     changed = Signal()
+    pointed_changed = Signal()
 
     def __init__(self, parent: QObject | None = None):
         super().__init__(parent)
         self.seq: int | None = None
         self.block: int | None = None
+        self.pointed: int | None = None
 
     def choose(self, seq: int | None = None, block: int | None = None) -> None:
         if (seq, block) != (self.seq, self.block):
@@ -34,3 +38,9 @@ class Selection(QObject):
             self.choose()
         else:
             self.choose(seq, block)
+
+    def point(self, block: int | None) -> None:
+        """The mouse is over this block now."""
+        if block != self.pointed:
+            self.pointed = block
+            self.pointed_changed.emit()

@@ -1,0 +1,93 @@
+"""Everything that is known of one block, in sentences. No Qt, no colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.records import CACHED, FREE, NONE
+from ui.sequences import SequenceInfo
+from ui.state import EngineState
+
+NAMED_SHARERS = 4
+
+
+@dataclass(slots=True)
+class Story:
+    """`text`: what the block's tokens say, "" where that isn't known; `seq`: whose block it is, None for nobody's."""
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    text: str = ""
+    seq: int | None = None
+
+
+def tell(state: EngineState, block: int) -> Story:
+    """The whole story of a block at that moment."""
+    kind, owner = int(state.blocks_state[block]), int(state.owner[block])
+    seq = None if owner == NONE else owner
+    if kind == FREE:
+        story = Story(f"block {block:,} · free")
+        story.lines.append("holds nothing")
+        story.lines.append(_since(state, block, "free"))
+    elif kind == CACHED:
+        story = Story(f"block {block:,} · cached", seq=seq)
+        story.lines.append(f"{_fill(state, block)} · kept for prefix hits until a row needs the block")
+        info = None if seq is None else state.info(seq)
+        if info is not None:
+            where = [i for i, held in enumerate(info.held.tolist()) if held == block]
+            if where:
+                _tokens(story, state, info, where[0], int(state.filled[block]))
+        by = "" if seq is None else f" · of seq {seq}"
+        story.lines.append(_since(state, block, "cached") + by)
+    else:
+        story = _used(state, block, seq)
+    return story
+
+
+def _used(state: EngineState, block: int, owner: int | None) -> Story:
+    sharers = state.sharers(block)
+    mine = [index for seq, index in sharers if seq == owner] or [index for _, index in sharers[:1]]
+    where = f", logical {mine[0]:,}" if mine else ""
+    story = Story(f"block {block:,} · seq {owner}{where}" if owner is not None else f"block {block:,} · used", seq=owner)
+    refcount = int(state.refcount[block])
+    story.lines.append(f"{_fill(state, block)} · refcount {refcount}")
+    if refcount > 1:
+        names = ", ".join(f"seq {seq}" for seq, _ in sharers[:NAMED_SHARERS])
+        more = f" and {len(sharers) - NAMED_SHARERS} more" if len(sharers) > NAMED_SHARERS else ""
+        story.lines.append(f"shared by {names}{more}")
+    info = None if owner is None else state.info(owner)
+    if info is None and sharers:
+        info = state.info(sharers[0][0])
+    if info is not None and mine:
+        _tokens(story, state, info, mine[0], int(state.filled[block]))
+    before = int(state.before[block])
+    was = "" if before == NONE else " · hit: its own from before" if before == owner else f" · was cached by seq {before}"
+    story.lines.append(_since(state, block, "taken") + was)
+    return story
+
+
+def _tokens(story: Story, state: EngineState, info: SequenceInfo, index: int, filled: int) -> None:
+    """Which tokens of the sequence the block holds, and their text where it is known."""
+    low = index * state.block_size
+    high = low + filled
+    if high <= low:
+        return
+    if low < info.prompt_tokens:
+        end = min(high, info.prompt_tokens)
+        story.lines.append(f"prompt tokens {low + 1:,}–{end:,} of {info.prompt_tokens:,}")
+    text = info.text_between(max(low, info.prompt_tokens), high)
+    if text:
+        story.text = text
+
+
+def _fill(state: EngineState, block: int) -> str:
+    return f"{int(state.filled[block])} of {state.block_size} tokens"
+
+
+def _since(state: EngineState, block: int, what: str) -> str:
+    step = int(state.since[block])
+    if not step:
+        return f"{what} since before this window watched"
+    ago = state.step - step
+    when = "in this step" if ago == 0 else "1 step ago" if ago == 1 else f"{ago:,} steps ago"
+    return f"{what} at step {step:,}, {when}" if what == "taken" else f"{what} since step {step:,}, {when}"

@@ -1,0 +1,235 @@
+"""The pool's picture as a widget: zoom, pan, hover, click, and what is written into large cells."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QWidget
+
+from engine.records import NONE, USED
+from ui.block_story import tell
+from ui.context import ViewContext
+from ui.paint.cells import Grid
+from ui.state import EngineState
+from ui.views.pool_image import PoolImage, blocks_of
+from ui.views.pool_shades import Shades
+from ui.views.pool_words import CellWords, card
+
+
+class PoolCanvas(QWidget):
+    """
+    Signals:
+        moved: zoom or pan changed.
+
+    Attributes:
+        grid: where cells lie now. origin: the grid's corner in the widget, px.
+        pointed: the block under the mouse.
+    """
+
+    moved = Signal()
+
+    def __init__(self, context: ViewContext, parent: QWidget | None = None):
+        super().__init__(parent)
+        self._context, self._theme = context, context.theme
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.setAccessibleName("Block pool, a cell a block")
+        self._image = PoolImage(Shades(self._theme))
+        self._words = CellWords(self._theme)
+        self._notches = 0
+        self._drag: QPoint | None = None
+        self._pressed: QPoint | None = None
+        self._dirty = True
+        self._picture = QImage()
+        self.grid = Grid(0, 1, 1, 1)
+        self.origin = QPoint()
+        self.pointed: int | None = None
+        context.selection.pointed_changed.connect(self._repoint)
+
+    # --- what is shown ---
+
+    @property
+    def state(self) -> EngineState:
+        return self._context.cursor.state
+
+    @property
+    def zoomed(self) -> bool:
+        return self._notches > 0
+
+    def restyle(self) -> None:
+        """Colours or text scale changed."""
+        self._image = PoolImage(Shades(self._theme))
+        self._words = CellWords(self._theme)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Something shown changed; painted with the next paint event, and only if there is one."""
+        if self.state.num_blocks != self.grid.count:
+            self._lay_out()
+        self._dirty = True
+        self.update()
+
+    def fit(self) -> None:
+        """The whole pool."""
+        self._notches = 0
+        self._lay_out()
+        self.refresh()
+        self.moved.emit()
+
+    def zoom(self, notches: int, about: QPoint) -> None:
+        """In (positive) or out, keeping the cell under `about` there."""
+        old, at = self.grid, about - self.origin
+        steps = max(0, self._notches + notches)
+        while steps > self._notches and not self._fitted().zoomed(steps - 1).can_grow:
+            steps -= 1
+        if steps == self._notches:
+            return
+        self._notches = steps
+        self.grid = self._fitted().zoomed(steps)
+        wide, tall = self.grid.width / self.grid.fold, self.grid.height / self.grid.fold
+        x, y = at.x() * wide * old.fold / old.width, at.y() * tall * old.fold / old.height
+        self._place(about - QPoint(round(x), round(y)))
+        self.refresh()
+        self.moved.emit()
+
+    def show_block(self, block: int) -> None:
+        """Pan so that the block is visible."""
+        x, y, _, _ = self.grid.body(block)
+        if self.zoomed and not self.rect().intersects(self.rect_of(block)):
+            self._place(QPoint(self.width() // 2 - x, self.height() // 2 - y))
+            self.refresh()
+            self.moved.emit()
+
+    def rect_of(self, block: int) -> QRect:
+        """The body of a block's cell, in the widget."""
+        x, y, wide, tall = self.grid.body(block)
+        return QRect(self.origin + QPoint(x, y), QSize(wide, tall))
+
+    def block_at(self, spot: QPoint) -> int | None:
+        at = spot - self.origin
+        return self.grid.at(at.x(), at.y())
+
+    def _fitted(self) -> Grid:
+        return Grid.fit(self.state.num_blocks, self.width(), self.height())
+
+    def _lay_out(self) -> None:
+        self.grid = self._fitted().zoomed(self._notches)
+        self._place(self.origin)
+
+    def _place(self, origin: QPoint) -> None:
+        """Nothing beyond the edges; what is smaller than the widget sits in its middle, at the top."""
+        wide, tall = self.grid.size
+        x = (self.width() - wide) // 2 if wide <= self.width() else min(0, max(self.width() - wide, origin.x()))
+        y = 0 if tall <= self.height() else min(0, max(self.height() - tall, origin.y()))
+        self.origin = QPoint(x, y)
+
+    # --- painting ---
+
+    def _render(self) -> None:
+        """The image of the visible cells, and where it goes."""
+        state, selection = self.state, self._context.selection
+        self._image.follow(state)
+        window = self.grid.visible(-self.origin.x(), -self.origin.y(), self.width(), self.height())
+        self._pixels = self._image.render(
+            self.grid, window, blocks_of(state, selection.seq), selection.block, selection.pointed
+        )
+        rows, columns = self._pixels.shape
+        data = self._pixels.data
+        self._picture = QImage(data, columns, rows, 4 * columns, QImage.Format.Format_RGB32)
+        self._window = window
+        self._dirty = False
+
+    def _repoint(self) -> None:
+        self._dirty = True
+        self.update()
+
+    def _paint_card(self, painter: QPainter) -> None:
+        block = self.pointed
+        if block is None or block >= self.state.num_blocks or self._drag is not None:
+            return
+        story = tell(self.state, block)
+        card(painter, self.rect(), self.rect_of(block), story, self._theme)
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._theme.px(560), self._theme.px(300))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self._theme.px(120), self._theme.px(60))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), self._theme.color("panel"))
+        if self.grid.count:
+            if self._dirty:
+                self._render()
+            painter.drawImage(self.origin + QPoint(self._window.x, self._window.y), self._picture)
+            self._words.paint(painter, self.state, self.grid, self._window, self.origin)
+            self._paint_card(painter)
+        painter.end()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._lay_out()
+        self._dirty = True
+
+    # --- mouse and keys ---
+
+    def _point(self, block: int | None) -> None:
+        if block != self.pointed:
+            self.pointed = block
+            self._context.selection.point(block)
+            self.update()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turned = event.angleDelta().y()
+        if turned:
+            self.zoom(max(1, turned // 120) if turned > 0 else min(-1, -(-turned // 120)), event.position().toPoint())
+        event.accept()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._pressed = event.position().toPoint()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        spot = event.position().toPoint()
+        if self._pressed is not None and self._drag is None:
+            far = (spot - self._pressed).manhattanLength() >= QApplication.startDragDistance()
+            if far and self.zoomed:
+                self._drag = self._pressed
+                self.setCursor(Qt.CursorShape.ClosedHandCursor)
+        if self._drag is not None:
+            self._place(self.origin + spot - self._drag)
+            self._drag = spot
+            self.refresh()
+            self.moved.emit()
+            return
+        self._point(self.block_at(spot))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if event.button() != Qt.MouseButton.LeftButton or self._pressed is None:
+            return
+        dragged, self._drag, self._pressed = self._drag is not None, None, None
+        self.unsetCursor()
+        if dragged:
+            self.refresh()
+            return
+        block = self.block_at(event.position().toPoint())
+        if block is None:
+            self._context.selection.choose()
+            return
+        owner = int(self.state.owner[block])
+        used = self.state.blocks_state[block] == USED
+        self._context.selection.toggle(owner if used and owner != NONE else None, block)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self._pressed = None
+        event.ignore()  # the window's: the view fills it
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_0, Qt.Key.Key_Home):
+            self.fit()
+        else:
+            event.ignore()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._point(None)

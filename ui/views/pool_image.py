@@ -1,0 +1,176 @@
+"""The pool as pixels: keeps every block's rank up to date from what changed, and renders the visible cells.
+
+Knows no widget: state, grid and area in, image out. A frame costs the visible pixels and the changed blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.records import CACHED, NONE, USED
+from ui.paint import cell_image
+from ui.paint.cell_image import Bars, Colours
+from ui.paint.cells import Grid, Window
+from ui.state import EngineState
+from ui.views.pool_shades import FULL, HUES, Shades, rank
+
+BARRED = 8  # px: from this pitch on fill is a bar, below it a shade
+GLOW = 4  # steps for which a block just taken glows; more when a frame covers more
+
+
+class PoolImage:
+    """
+    Attributes:
+        folding: how many blocks share a pixel, per side; 1 = none.
+    """
+
+    def __init__(self, shades: Shades):
+        self.shades = shades
+        self.folding = 1
+        self._state: EngineState | None = None
+        self._ranks = np.zeros(0, np.uint16)
+        self._step = -1
+        self._glow = GLOW
+
+    def follow(self, state: EngineState) -> None:
+        """Bring the ranks up to `state`, looking only at what changed since the last call where that is enough."""
+        same = state is self._state and len(self._ranks) == state.num_blocks and state.step >= self._step
+        if same:
+            # a step may still be changed by what comes between it and the next one
+            changed = np.flatnonzero(state.changed >= self._step)
+            self._ranks[changed] = rank(state, changed)
+            self._glow = max(GLOW, state.step - self._step)
+        else:
+            self._ranks = rank(state, slice(None))
+            self._glow = GLOW
+        self._state, self._step = state, state.step
+
+    def render(
+        self, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
+    ) -> Colours:
+        """The image of a window of the grid: blocks `selected` outlined, `chosen` and `pointed` marked."""
+        state = self._state
+        assert state is not None
+        ranks = cell_image.window_of(self._ranks, grid, window)
+        self.folding = grid.fold
+        if not grid.gutter:
+            return self._small(ranks, grid, window, selected, chosen, pointed)
+        barred = min(grid.width, grid.height) >= BARRED
+        colour = (self.shades.barred if barred else self.shades.flat)[ranks]
+        self._blank(colour, grid, window)
+        image = cell_image.bodies(colour, grid, self.shades.background)
+        if barred:
+            self._bars(image, ranks, grid)
+        self._dots(image, ranks, grid)
+        self._rings(image, state, grid, window, selected, chosen, pointed)
+        return image
+
+    def _small(
+        self, ranks: NDArray, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
+    ) -> Colours:
+        """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
+        if grid.fold > 1:
+            ranks = cell_image.fold(ranks, grid.fold)
+        colour = self.shades.flat[ranks]
+        if grid.fold == 1:
+            self._blank(colour, grid, window)
+        marks = ((selected, self.shades.selection), (_one(chosen), self.shades.selection),
+                 (_one(pointed), self.shades.pointed))  # fmt: skip
+        for blocks, tone in marks:
+            rows, columns = _inside(blocks, grid, window)
+            colour[rows // grid.fold, columns // grid.fold] = tone
+        return cell_image.bodies(colour, grid, self.shades.background)
+
+    def _blank(self, colour: Colours, grid: Grid, window: Window) -> None:
+        """Cells after the last block, in the last row, are no blocks."""
+        if window.bottom == grid.rows and window.rows:
+            last = grid.count - (grid.rows - 1) * grid.columns
+            colour[-1, max(0, last - window.left) :] = self.shades.background
+
+    def _bars(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
+        state = self._state
+        partly = (ranks >= 1 + HUES + HUES) & (ranks < FULL)
+        rows, columns = np.nonzero(partly)
+        if not len(rows) or state is None:
+            return
+        found = ranks[rows, columns].astype(np.intp) - (1 + HUES)
+        share = (found // HUES) / ((FULL - 1 - HUES) // HUES)
+        cell_image.bars(image, Bars(rows, columns, share, self.shades.full[found % HUES]), grid)
+
+    def _dots(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
+        rows, columns = np.nonzero((ranks > 0) & (ranks <= HUES))
+        if len(rows):
+            cell_image.dots(image, rows, columns, self.shades.dot[ranks[rows, columns] - 1], grid)
+
+    def _rings(
+        self, image: Colours, state: EngineState, grid: Grid, window: Window, selected: NDArray,
+        chosen: int | None, pointed: int | None,
+    ) -> None:  # fmt: skip
+        shades, inside = self.shades, 1 if min(grid.width, grid.height) >= 10 else 0
+        low, high = window.top * grid.columns, min(grid.count, window.bottom * grid.columns)
+        self._glowing(image, state, grid, window, low, high)
+        shared = low + np.flatnonzero(state.refcount[low:high] > 1)
+        self._ring(image, shared, shades.ring[state.owner[shared] % HUES], grid, window)
+        for blocks, tone in ((selected, shades.selection), (_one(pointed), shades.pointed)):
+            self._ring(image, blocks, np.full(len(blocks), tone, np.uint32), grid, window, inside)
+        if chosen is not None:
+            self._ring(image, _one(chosen), np.array([shades.pointed], np.uint32), grid, window, inside)
+
+    def _glowing(
+        self, image: Colours, state: EngineState, grid: Grid, window: Window, low: int, high: int
+    ) -> None:
+        """Blocks just taken, out of the free list or by a prefix hit, fading over the steps after."""
+        since = state.since[low:high]
+        fresh = low + np.flatnonzero((since > max(0, state.step - self._glow)) & (state.blocks_state[low:high] == USED))
+        if len(fresh):
+            age = (state.step - state.since[fresh]) / self._glow
+            tone = _blend(self.shades.glow[state.owner[fresh] % HUES], self.shades.background, 1 - age)
+            self._ring(image, fresh, tone, grid, window)
+
+    @staticmethod
+    def _ring(
+        image: Colours, blocks: NDArray, colour: Colours, grid: Grid, window: Window, inside: int = 0
+    ) -> None:
+        if not len(blocks):
+            return
+        kept = _within(blocks, grid, window)
+        rows, columns = _inside(blocks[kept], grid, window)
+        cell_image.rings(image, rows, columns, colour[kept], grid, inside)
+
+
+def blocks_of(state: EngineState, seq: int | None) -> NDArray[np.intp]:
+    """The blocks that a selected sequence lights up: its table, or what the cache keeps of it once it has ended."""
+    if seq is None:
+        return np.empty(0, np.intp)
+    table = state.table(seq)
+    if not len(table) and (info := state.recent.get(seq)) is not None:
+        held = info.held[info.held < state.num_blocks]
+        table = held[(state.blocks_state[held] == CACHED) & (state.owner[held] == seq)]
+    return table[table != NONE].astype(np.intp)
+
+
+def _one(block: int | None) -> NDArray[np.intp]:
+    return np.array([] if block is None else [block], np.intp)
+
+
+def _within(blocks: NDArray, grid: Grid, window: Window) -> NDArray:
+    rows, columns = np.divmod(blocks, grid.columns)
+    return (
+        (rows >= window.top) & (rows < window.bottom) & (columns >= window.left) & (columns < window.right)
+        & (blocks < grid.count)
+    )  # fmt: skip
+
+
+def _inside(blocks: NDArray, grid: Grid, window: Window) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns, within the window, of those blocks that it shows."""
+    rows, columns = np.divmod(blocks[_within(blocks, grid, window)].astype(np.intp), grid.columns)
+    return rows - window.top, columns - window.left
+
+
+def _blend(colour: Colours, below: int, share: NDArray) -> Colours:
+    mixed = np.zeros(len(colour), np.uint32)
+    for shift in (0, 8, 16):
+        top, under = (colour >> shift & 0xFF).astype(np.float64), below >> shift & 0xFF
+        mixed |= np.rint(top * share + under * (1 - share)).astype(np.uint32) << shift
+    return mixed | np.uint32(0xFF000000)

@@ -1,0 +1,86 @@
+"""What a block looks like: its rank (an index that is also its loudness) and the colours of the ranks.
+
+Ranks: 0 free; then cached, by hue; then used, by fill and hue. So where several blocks share a pixel and the highest
+rank wins, used blocks show before cached ones, those before free ones, and fuller ones before emptier ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.records import CACHED, USED
+from ui.paint.cell_image import Colours
+from ui.state import EngineState
+from ui.theme import SEQUENCE_HUES as HUES
+from ui.theme import Theme
+
+LEVELS = 16  # steps of fill told apart by shade; exact for blocks of 16 tokens
+FIRST_CACHED, FIRST_USED = 1, 1 + HUES
+RANKS = FIRST_USED + (LEVELS + 1) * HUES
+FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
+
+_EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
+_CACHED_SHARE = 0.24
+_DOT_SHARE = 0.62
+_RING_SHARE = 0.28  # of the hue in the outline of a shared block; the rest is the selection's near-white
+
+
+def rank(state: EngineState, blocks: NDArray | slice) -> NDArray[np.uint16]:
+    """Ranks of some blocks."""
+    hue = (state.owner[blocks] % HUES).astype(np.uint16)
+    filled = state.filled[blocks].astype(np.uint32)
+    size = state.block_size
+    # what holds a token is never shown as empty, what has room never as full
+    level = np.clip((filled * LEVELS + size // 2) // size, filled > 0, LEVELS - (filled < size)).astype(np.uint16)
+    kind = state.blocks_state[blocks]
+    used = FIRST_USED + level * HUES + hue
+    return np.where(kind == USED, used, np.where(kind == CACHED, FIRST_CACHED + hue, 0)).astype(np.uint16)
+
+
+class Shades:
+    """The colours of ranks under a theme.
+
+    Attributes:
+        flat: by rank, fill told by shade. barred: by rank, for cells whose fill is painted as a bar: partly filled
+            ones have the shade of empty ones.
+        full, dot, ring: by hue: a full block, the dot of a cached one, the outline of a shared one.
+        background, selection, pointed: single colours.
+    """
+
+    def __init__(self, theme: Theme):
+        hues = theme.sequence_rgb().astype(np.float64)
+        panel, free = _rgb(theme, "panel"), _rgb(theme, "free")
+        light = _rgb(theme, "selection")
+        empty = _mix(hues, panel, _EMPTY_SHARE)
+        table = np.empty((RANKS, 3))
+        table[0] = free
+        table[FIRST_CACHED:FIRST_USED] = _mix(hues, free, _CACHED_SHARE)
+        for level in range(LEVELS + 1):
+            start = FIRST_USED + level * HUES
+            table[start : start + HUES] = _mix(hues, empty, level / LEVELS)
+        self.flat = packed(table)
+        self.barred = self.flat.copy()
+        self.barred[FIRST_USED:FULL] = np.tile(packed(empty), LEVELS)
+        self.full = packed(hues)
+        self.dot = packed(_mix(hues, free, _DOT_SHARE))
+        self.ring = packed(_mix(hues, light, _RING_SHARE))
+        self.glow = packed(_mix(hues, panel, 0.75))
+        self.background = int(packed(panel[None])[0])
+        self.selection = int(packed(light[None])[0])
+        self.pointed = int(packed(_rgb(theme, "accent")[None])[0])
+
+
+def packed(rgb: NDArray) -> Colours:
+    """(n, 3) 0..255 → 0xffRRGGBB."""
+    whole = np.rint(rgb).astype(np.uint32)
+    return (0xFF000000 | whole[:, 0] << 16 | whole[:, 1] << 8 | whole[:, 2]).astype(np.uint32)
+
+
+def _mix(top: NDArray, below: NDArray, share: float) -> NDArray:
+    return top * share + below * (1 - share)
+
+
+def _rgb(theme: Theme, token: str) -> NDArray[np.float64]:
+    colour = theme.color(token)
+    return np.array((colour.red(), colour.green(), colour.blue()), np.float64)

@@ -1,0 +1,135 @@
+"""Text in the pool: ids, counts and tokens in cells that have room, and the card that tells a block's story."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter
+
+from engine.records import CACHED, USED
+from ui.block_story import Story
+from ui.paint.cells import Grid, Window
+from ui.paint.labels import paragraph, wrap, write
+from ui.state import EngineState
+from ui.theme import SEQUENCE_HUES as HUES
+from ui.theme import Theme
+
+INSIDE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
+MOST = 2_000  # cells with text painted in one frame: a screen full of the smallest that have any
+
+
+class CellWords:
+    """Levels of detail by room: the id; below it fill and sharers; below that the tokens' text."""
+
+    def __init__(self, theme: Theme):
+        self._theme = theme
+        self._font = theme.font("mono_small")
+        metrics = QFontMetrics(self._font)
+        self._digit, self._line = metrics.horizontalAdvance("0"), metrics.height()
+        panel = theme.color("panel")
+        self._on_full = [theme.ink_on(theme.sequence_color(hue)) for hue in range(HUES)]
+        self._on_dim = theme.ink_on(panel)
+        self._faint = theme.color("text_faint")
+
+    def paint(self, painter: QPainter, state: EngineState, grid: Grid, window: Window, origin: QPoint) -> None:
+        wide, tall = grid.width - grid.gutter, grid.height - grid.gutter
+        digits = len(f"{max(0, grid.count - 1)}")
+        if wide < (digits + 0.7) * self._digit or tall < self._line or window.rows * window.columns > MOST:
+            return
+        counts = tall >= 2 * self._line and wide >= 8.5 * self._digit
+        tokens = tall >= 4 * self._line and wide >= 12 * self._digit
+        indices = self._indices(state, grid, window) if tokens else {}
+        painter.setFont(self._font)
+        pad = max(1, (self._digit + 1) // 3)
+        for row in range(window.top, window.bottom):
+            first = row * grid.columns
+            for block in range(first + window.left, min(first + window.right, grid.count)):
+                x, y, _, _ = grid.body(block)
+                box = QRect(x + origin.x() + pad, y + origin.y(), wide - 2 * pad, tall)
+                painter.setPen(self._ink(state, block))
+                if not counts:
+                    painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(block))
+                    continue
+                painter.drawText(box, INSIDE, f"{block}\n{self._count(state, block)}")
+                if tokens and block in indices:
+                    box.setTop(box.top() + 2 * self._line + pad)
+                    self._tokens(painter, box, state, block, indices[block])
+
+    def _ink(self, state: EngineState, block: int) -> QColor:
+        if state.blocks_state[block] != USED:
+            return self._faint
+        # text starts at the top, where a cell is bright only when it is nearly full
+        full = state.filled[block] >= state.block_size - 1
+        return self._on_full[int(state.owner[block]) % HUES] if full else self._on_dim
+
+    @staticmethod
+    def _count(state: EngineState, block: int) -> str:
+        kind = state.blocks_state[block]
+        if kind == USED:
+            refs = int(state.refcount[block])
+            return f"{int(state.filled[block])}/{state.block_size}" + (f" ×{refs}" if refs > 1 else "")
+        return "cached" if kind == CACHED else "free"
+
+    @staticmethod
+    def _indices(state: EngineState, grid: Grid, window: Window) -> dict[int, tuple[int, int]]:
+        """block → (sequence, logical index) of the visible blocks; few are visible when text is."""
+        low, high = window.top * grid.columns, window.bottom * grid.columns
+        found: dict[int, tuple[int, int]] = {}
+        for seq in state.table_seqs:
+            table = state.table(seq)
+            for index in ((table >= low) & (table < high)).nonzero()[0].tolist():
+                found.setdefault(int(table[index]), (seq, index))
+        return found
+
+    @staticmethod
+    def _tokens(painter: QPainter, box: QRect, state: EngineState, block: int, where: tuple[int, int]) -> None:
+        seq, index = where
+        info = state.info(seq)
+        if info is None:
+            return
+        low = index * state.block_size
+        text = info.text_between(low, low + int(state.filled[block]))
+        if text is None:
+            text = "prompt" if low < info.prompt_tokens else ""
+        shown = text.replace("\n", "⏎").strip()
+        painter.drawText(box, INSIDE | Qt.TextFlag.TextWrapAnywhere | Qt.TextFlag.TextWordWrap, shown)
+
+
+def card(painter: QPainter, area: QRect, cell: QRect, story: Story, theme: Theme) -> None:
+    """The story in a box beside its cell, inside `area`."""
+    title, body, mono = theme.font("strong"), theme.font("small"), theme.font("mono_small")
+    pad, gap = theme.px(10), theme.px(3)
+    most = min(area.width() - 2 * pad, theme.px(330))
+    wide = QFontMetrics(body).horizontalAdvance
+    inner = max([QFontMetrics(title).horizontalAdvance(story.title), *(wide(line) for line in story.lines)])
+    quote = f"“{story.text.strip()}”".replace("\n", "⏎") if story.text.strip() else ""
+    if quote:
+        inner = max(inner, min(theme.px(240), QFontMetrics(mono).horizontalAdvance(quote) + 2))
+    inner = min(most, inner + 2)
+    lines = [(story.title, title, theme.color("text"))]
+    lines += [(line, body, theme.color("text_dim")) for line in story.lines]
+    if quote:
+        tint = theme.sequence_color(story.seq) if story.seq is not None else theme.color("text")
+        lines.insert(-1, (quote, mono, tint if theme.name == "dark" else theme.color("text")))
+    heights = [len(wrap(text, font, inner)) * QFontMetrics(font).lineSpacing() for text, font, _ in lines]
+    box = QRect(0, 0, inner + 2 * pad, sum(heights) + gap * (len(lines) - 1) + 2 * pad)
+    _settle(box, area, cell, theme.px(8))
+    painter.setPen(theme.pen("border"))
+    painter.setBrush(theme.brush("raised"))
+    painter.drawRect(box.adjusted(0, 0, -1, -1))
+    y = box.top() + pad
+    for (text, font, colour), height in zip(lines, heights, strict=True):
+        spot = QRect(box.left() + pad, y, inner, height)
+        if height > QFontMetrics(font).lineSpacing():
+            paragraph(painter, spot, text, font, colour)
+        else:
+            write(painter, spot, text, font, colour)
+        y += height + gap
+
+
+def _settle(box: QRect, area: QRect, cell: QRect, away: int) -> None:
+    """Below and right of the cell; on the other side where there is no room."""
+    x = cell.right() + away if cell.right() + away + box.width() <= area.right() else cell.left() - away - box.width()
+    y = cell.bottom() + away if cell.bottom() + away + box.height() <= area.bottom() else cell.top() - away - box.height()
+    x = max(area.left(), min(x, area.right() - box.width()))
+    y = max(area.top(), min(y, area.bottom() - box.height()))
+    box.moveTo(x, y)
