@@ -62,7 +62,7 @@ class Engine:
         self.settings = settings
         self.sampler = sampler
         self.bounds = bounds
-        self.texts: Texts = texts or NullTexts()
+        self.texts: Texts = NullTexts() if texts is None else texts
         self.eos_ids = eos_ids
         self.block_size = runner.block_size
         self.last_step = 0  # number of the last finished step; 0 = none yet
