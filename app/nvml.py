@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -23,12 +23,19 @@ RETRY = 5.0  # seconds until a driver that stopped answering is asked again
 NOT_AVAILABLE = (1 << 64) - 1  # what NVML puts into a 64-bit field that has no value
 
 
-class Handle(Protocol):
-    """A device, opaque."""
+Handle = object  # a device, opaque
+
+
+class Figures(Protocol):
+    """NVML's memory struct; `reserved` in its second version only."""
+
+    total: int
+    used: int
+    reserved: int
 
 
 class Nvml(Protocol):
-    """The part of pynvml that is used here."""
+    """The part of pynvml that is used here; its calls on processes are looked up by name."""
 
     NVMLError: type[Exception]
 
@@ -38,6 +45,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Handle: ...
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Handle: ...
     def nvmlDeviceGetName(self, handle: Handle) -> str | bytes: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: Handle, version: int | None = None) -> Figures: ...
 
 
 class NvmlProbe:
@@ -54,9 +62,8 @@ class NvmlProbe:
         # one tuple, replaced whole: a reader on another thread never sees half a change
         self._now: tuple[DeviceMemory | None, str] = (None, "the NVIDIA driver has not answered yet")
         self._closed = threading.Event()
-        self._executor = ThreadPoolExecutor(max_workers=1)
-        self._executor.submit(self._run)
-        self._executor.shutdown(wait=False)  # no more tasks; the one that runs ends with close()
+        # a daemon: a driver that hangs must not keep the program from ending
+        threading.Thread(target=self._run, name="nvml", daemon=True).start()
 
     def latest(self) -> DeviceMemory | None:
         return self._now[0]
@@ -96,11 +103,8 @@ class NvmlProbe:
             self._now = (None, f"the NVIDIA driver stopped answering ({_words(error)}); asking again")
             self._closed.wait(RETRY)
         finally:
-            try:
+            with suppress(Exception):  # what is lost can't be shut down
                 nvml.nvmlShutdown()
-            except Exception as error:
-                if self._now[0] is not None:
-                    self._now = (None, absent(error))
 
     def _sample(self, nvml: Nvml) -> DeviceMemory:
         pid = self._pid()
