@@ -80,7 +80,7 @@ class Loop:
         """Obey one command and answer it."""
         self._account()
         self._obeys[type(command)](command)
-        self._account()
+        self._mark()
 
     def idle_for(self) -> float | None:
         """Seconds until the next step is due: 0 = now, None = not before a command comes."""
@@ -111,15 +111,20 @@ class Loop:
             self._send(self.engine.keyframe())
         self._granted = max(0, self._granted - 1) if self.engine.has_work else 0
         self._due = self._clock() + round(self._delay * 1e9)
-        self._account()
+        self._mark()
 
     # --- time that doesn't count ---
 
     def _account(self) -> None:
-        """Move the time held back since the last call off the engine's clock."""
-        now = self._clock()
+        """Move the time held back since the last mark off the engine's clock, which therefore never goes back."""
         if self._held_since is not None:
+            now = self._clock()
             self.engine.hold(now - self._held_since)
+            self._held_since = now
+
+    def _mark(self) -> None:
+        """Whether the time from here on is held back."""
+        now = self._clock()
         held = self._paused or (self.engine.has_work and now < self._due)
         self._held_since = now if held else None
 
@@ -143,7 +148,9 @@ class Loop:
     def _submit(self, command: r.Submit) -> None:
         request = command.request
         try:
-            self.engine.submit(request.number, self._encode_request(request), request)
+            token_ids = self._encode_request(request)
+            self._account()
+            self.engine.submit(request.number, token_ids, request)
         except self._refusals as error:
             self._refuse(command, error)
             self._send(r.Refused(number=request.number, message=str(error)))
