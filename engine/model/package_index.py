@@ -20,6 +20,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -48,11 +49,12 @@ def read_pip_config() -> PipConfig:
     """Pip's own answer, environment before files; its defaults where there is no pip."""
     values: dict[str, str] = {}
     if importlib.util.find_spec("pip") is not None:
-        listing = subprocess.run(
-            [sys.executable, "-m", "pip", "config", "list"],
-            capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-        ).stdout
-        values = parse_pip_config(listing)
+        with suppress(OSError, subprocess.SubprocessError):  # its defaults then; pip is asked again if they fail
+            listing = subprocess.run(
+                [sys.executable, "-m", "pip", "config", "list"],
+                capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+            ).stdout
+            values = parse_pip_config(listing)
     for key in ("index-url", "extra-index-url", "no-index", "cert", "proxy"):
         from_environment = os.environ.get("PIP_" + key.upper().replace("-", "_"))
         if from_environment:
@@ -127,13 +129,13 @@ class Index:
             why.append(f"{shown(page)} does not list {filename}")
         raise FetchFailed("; ".join(why))
 
-    def download(self, url: str, part: Path, progress: Progress) -> None:
-        """Fill `part`, going on from what it holds. Reconnects as long as each connection brings something."""
+    def download(self, url: str, part: Path, size: int, progress: Progress) -> None:
+        """Fill `part` to `size` bytes, going on from what it holds. Reconnects as long as that brings something."""
         misses = 0
         while True:
             before = part.stat().st_size if part.exists() else 0
             try:
-                if self._read_on(url, part, before, progress):
+                if self._read_on(url, part, before, size, progress):
                     return
                 why = "the connection ended early"
             except urllib.error.HTTPError as error:
@@ -148,8 +150,8 @@ class Index:
             if misses >= TRIES:
                 raise FetchFailed(f"{shown(url)}: {why}")
 
-    def _read_on(self, url: str, part: Path, start: int, progress: Progress) -> bool:
-        """One connection; True when the file is complete."""
+    def _read_on(self, url: str, part: Path, start: int, size: int, progress: Progress) -> bool:
+        """One connection; True when there is nothing more to come. Whoever calls checks the bytes."""
         try:
             answer = self._open(url, {"Range": f"bytes={start}-"} if start else {})
         except urllib.error.HTTPError as error:
@@ -159,15 +161,14 @@ class Index:
         with answer:
             if start and answer.status != 206:
                 start = 0  # a server without ranges sends the whole file
-            length = answer.headers.get("Content-Length")
-            total = start + int(length) if length else 0
             done = start
             with open(part, "ab" if start else "wb") as file:
-                while chunk := answer.read(CHUNK):
+                # a server that never stops must not fill the disk
+                while done <= size and (chunk := answer.read(CHUNK)):
                     file.write(chunk)
                     done += len(chunk)
-                    progress(STAGE, done, total)
-        return not total or done >= total
+                    progress(STAGE, min(done, size), size)
+        return done >= size
 
     def _open(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         parts = urllib.parse.urlsplit(url)

