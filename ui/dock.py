@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QDockWidget, QHBoxLayout, QMainWindow, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from ui.glyphs import Glyph, icon
@@ -53,15 +53,27 @@ class TitleBar(QWidget):
             button.setIconSize(QSize(px(12), px(12)))
             button.setFixedSize(px(20), px(20))
         self.setFixedHeight(px(32))
-        self.updateGeometry()
+        self.fit()
 
     def set_titled(self, titled: bool) -> None:
         self.title.setVisible(titled)
         self.summary.set_right(titled)
+        self.fit()
 
     def set_filled(self, filled: bool) -> None:
         self.fill.setIcon(icon(self._theme, Glyph.UNFILL if filled else Glyph.FILL, "text_faint"))
         self.close_button.setVisible(not filled)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.fit()
+
+    def fit(self) -> None:
+        """The title stays whole as long as it can; the source gives way to a dot, then the summary goes."""
+        px = self._theme.px
+        title = self.title.sizeHint().width() if not self.title.isHidden() else px(48)
+        room = self.width() - title - self.fill.width() - self.close_button.width() - px(48)
+        self.mark.set_compact(room < self.mark.full_width())
+        self.title.setMinimumWidth(min(title, max(0, room + title - px(16))) if not self.title.isHidden() else 0)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self.fill_wanted.emit()
@@ -97,11 +109,12 @@ class ViewDock(QDockWidget):
         self.bar = TitleBar(theme, view.title, self)
         self.setTitleBarWidget(self.bar)
         body = QWidget(self)
+        body.setMinimumSize(1, 1)  # a view may be squeezed, so that a small window never cuts the docks off
         self._column = QVBoxLayout(body)
+        self._column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         self._column.addWidget(view)
         self.setWidget(body)
         view.summary_changed.connect(self.bar.summary.set_text)
-        view.installEventFilter(self)
         self.bar.fill_wanted.connect(lambda: self.fill_wanted.emit(view.key))
         self.bar.close_wanted.connect(self.close)
         self.visibilityChanged.connect(self._set_shown)
@@ -114,21 +127,18 @@ class ViewDock(QDockWidget):
         px = self._theme.px
         self.bar.restyle()
         self._column.setContentsMargins(px(4), 0, px(4), px(4))  # an opaque view stays clear of the round corners
-        self.setMinimumSize(px(180), px(96))
+        self.setMinimumSize(px(140), px(72))
 
     def refresh_mark(self) -> None:
         provenance = self.view.provenance
-        self.bar.mark.set(provenance, provenance, MEANING[provenance])
+        if provenance != self.bar.mark.text():
+            self.bar.mark.set(provenance, provenance, MEANING[provenance])
+            self.bar.fit()
 
-    def eventFilter(self, watched, event) -> bool:
-        # A double-click that the view itself didn't take fell on an empty part of it.
-        if event.type() == QEvent.Type.MouseButtonDblClick and watched is self.view:
-            event.ignore()
-            self.view.mouseDoubleClickEvent(event)
-            if not event.isAccepted():
-                self.fill_wanted.emit(self.view.key)
-            return True
-        return False
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        # It fell on a part of the view that had no use for it.
+        self.fill_wanted.emit(self.view.key)
+        event.accept()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

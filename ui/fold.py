@@ -22,7 +22,7 @@ def bars(lower: NDArray, upper: NDArray, height: int, colors: tuple[int, int, in
     `upper`, both 0..1 of the height; `colors` are those of background, lower and upper."""
     background, low_color, high_color = colors
     level = np.arange(height, 0, -1)[:, None]  # of a row's top edge, from the floor
-    low = np.round(lower * height)[None, :]
-    high = np.maximum(np.round((lower + upper) * height), low + (upper > 0))[None, :]
+    low = np.round(lower * height)  # (columns,)
+    high = np.maximum(np.round((lower + upper) * height), low + (upper > 0))
     image = np.where(level <= low, low_color, np.where(level <= high, high_color, background))
     return np.ascontiguousarray(image, dtype=np.uint32)

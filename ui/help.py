@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, QRect, Qt
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QFontMetrics, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
@@ -25,7 +25,6 @@ class HelpOverlay(QWidget):
         self._theme = theme
         self.setAccessibleName("Keys")
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        parent.installEventFilter(self)
         self.hide()
 
     def toggle(self) -> None:
@@ -33,10 +32,10 @@ class HelpOverlay(QWidget):
         self.setVisible(not self.isVisible())
         self.raise_()
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Resize and self.isVisible():
+    def cover(self) -> None:
+        """The window's size changed."""
+        if self.isVisible():
             self.setGeometry(self.parentWidget().rect())
-        return False
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.hide()

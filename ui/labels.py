@@ -66,10 +66,15 @@ class Pill(QWidget):
         super().__init__(parent)
         self._theme, self._token, self._role = theme, token, role
         self._text = ""
+        self._compact = False
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def text(self) -> str:
         return self._text
+
+    def content(self) -> tuple[str, str, str]:
+        """Text, token and tooltip, as `set` takes them."""
+        return self._text, self._token, self.toolTip()
 
     def set(self, text: str, token: str, tip: str = "") -> None:
         if (text, token, tip) != (self._text, self._token, self.toolTip()):
@@ -78,20 +83,33 @@ class Pill(QWidget):
             self.updateGeometry()
             self.update()
 
+    def set_compact(self, compact: bool) -> None:
+        """Only a dot of the colour; the tooltip says the rest."""
+        if compact != self._compact:
+            self._compact = compact
+            self.updateGeometry()
+            self.update()
+
+    def full_width(self) -> int:
+        return QFontMetrics(self._theme.font(self._role)).horizontalAdvance(self._text) + self._theme.px(16)
+
     def sizeHint(self) -> QSize:
+        if self._compact:
+            return QSize(self._theme.px(12), self._theme.px(12))
         metrics = QFontMetrics(self._theme.font(self._role))
-        return QSize(metrics.horizontalAdvance(self._text) + self._theme.px(16), metrics.height() + self._theme.px(4))
+        return QSize(self.full_width(), metrics.height() + self._theme.px(4))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(self._theme.mix(self._token, 0.5))
-        painter.setBrush(self._theme.mix(self._token, 0.10))
+        painter.setPen(self._theme.mix(self._token, 0.45))
+        painter.setBrush(self._theme.mix(self._token, 1.0 if self._compact else 0.10))
         box = self.rect().adjusted(0, 0, -1, -1)
         painter.drawRoundedRect(box, box.height() / 2, box.height() / 2)
-        painter.setFont(self._theme.font(self._role))
-        painter.setPen(self._theme.color(self._token))
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
+        if not self._compact:
+            painter.setFont(self._theme.font(self._role))
+            painter.setPen(self._theme.color(self._token))
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
         painter.end()
 
 

@@ -2,7 +2,7 @@
 user's own. No Qt: docks are named by their views' keys, sizes are shares.
 
 A row is a list of cells from left to right; a cell is a view, or several views as tabs, the first on top. Pool and
-tables dominate; the playground is on the first screen at every size.
+tables dominate; the playground is on the first screen wherever two columns fit.
 """
 
 from __future__ import annotations
@@ -57,13 +57,30 @@ TIGHT: Rows = (
     Row((Cell(("pool",), 0.56), Cell(("tables",), 0.44)), 0.50),
     Row((Cell(("batch", "speculation", "memory", "latency"), 0.56), Cell(("requests",), 0.44)), 0.50),
 )
+SMALL: Rows = (
+    Row(
+        (
+            Cell(("pool", "tables", "batch", "speculation", "memory", "latency"), 0.54),
+            Cell(("requests",), 0.46),
+        ),
+        1.0,
+    ),
+)
+ONE: Rows = (Row((Cell(("pool", "requests", "batch", "tables", "speculation", "memory", "latency"), 1.0),), 1.0),)
 # Below this room, in pixels at text scale 1, seven panels side by side can't be read.
 _ROOMY_WIDTH, _ROOMY_HEIGHT = 1180, 760
+_TIGHT_HEIGHT = 400  # two rows need this
+_SMALL_WIDTH = 640  # two columns need this
 
 
 def default_rows(width: int, height: int, scale: float) -> Rows:
     """The layout for a deck of so many pixels at a text scale."""
-    return ROOMY if width / scale >= _ROOMY_WIDTH and height / scale >= _ROOMY_HEIGHT else TIGHT
+    wide, high = width / scale, height / scale
+    if wide < _SMALL_WIDTH:
+        return ONE
+    if high < _TIGHT_HEIGHT:
+        return SMALL
+    return ROOMY if wide >= _ROOMY_WIDTH and high >= _ROOMY_HEIGHT else TIGHT
 
 
 def placed(rows: Rows) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build(bar: QMenuBar, window: Window) -> None:
-    bar.setNativeMenuBar(False)  # the sign that the past is shown sits in its corner
+    bar.setNativeMenuBar(False)  # the sign that the past is shown sits beside it
     _file(bar.addMenu("&File"), window)
     _view(bar.addMenu("&View"), window)
     _engine(bar.addMenu("&Engine"), window)

@@ -41,6 +41,8 @@ QPushButton[kind="primary"] { background: $accent; color: $panel; border-color: 
 QPushButton[kind="quiet"], QToolButton[kind="quiet"] { background: transparent; border-color: transparent;
     color: $text_dim; }
 QPushButton[kind="quiet"]:hover, QToolButton[kind="quiet"]:hover { background: $hover; color: $text; }
+QFrame#segments { background: $bg; border-radius: ${p6}px; }
+QPushButton[kind="tight"] { padding: ${p4}px ${p6}px; }
 QPushButton[kind="segment"] { background: transparent; border: none; border-radius: ${p4}px; color: $text_dim;
     padding: ${p4}px ${p8}px; font-size: ${small}px; }
 QPushButton[kind="segment"]:hover { color: $text; }
@@ -89,7 +91,9 @@ QHeaderView::section { background: $panel; color: $text_dim; border: none; borde
     padding: ${p4}px ${p8}px; font-size: ${small}px; }
 QTableView, QTreeView, QListView { background: $panel; border: none; gridline-color: $border;
     alternate-background-color: $raised; selection-background-color: $hover; selection-color: $text; }
-QTabBar { background: transparent; qproperty-drawBase: 0; }
+QTabBar { background: transparent; qproperty-drawBase: 0; qproperty-elideMode: ElideNone;
+    qproperty-usesScrollButtons: 1; }
+QTabBar QToolButton { background: $raised; padding: 0; border-radius: 0; }
 QTabBar::tab { background: transparent; color: $text_dim; padding: ${p4}px ${p12}px; border: none;
     border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
@@ -118,7 +122,7 @@ def sheet(theme: Theme) -> str:
     tokens = ("bg", "panel", "raised", "hover", "border", "text", "text_dim", "text_faint", "accent", "selection",
               "warning", "danger")  # fmt: skip
     words = {token: theme.color(token).name() for token in tokens}
-    sizes = {f"p{n}": str(theme.px(n)) for n in (2, 4, 5, 7, 8, 12, 14, 16, 24)}
+    sizes = {f"p{n}": str(theme.px(n)) for n in (2, 4, 5, 6, 7, 8, 12, 14, 16, 24)}
     # the slider's handle is round only when its margins and radius are halves of its own size
     sizes["p5"] = str((theme.px(14) - theme.px(4)) // 2)
     sizes["p7"] = str(theme.px(14) // 2)

@@ -40,10 +40,17 @@ class Timeline(QFrame):
         self._span = (0, 0)  # first and last step on the track
         self._wanted: int | None = None  # where the mouse is dragging to; carried out once a frame
         self._dragging = False
+        self._short = False
         self.restyle()
 
+    def set_short(self, short: bool) -> None:
+        """There is no height to spare: leave the words below the track out."""
+        if short != self._short:
+            self._short = short
+            self.restyle()
+
     def restyle(self) -> None:
-        self.setFixedHeight(self._theme.px(52))
+        self.setFixedHeight(self._theme.px(36 if self._short else 52))
         self._image = None
         self.update()
 
@@ -75,7 +82,7 @@ class Timeline(QFrame):
         metrics = QFontMetrics(self._theme.font("strong"))
         side = max(metrics.horizontalAdvance("LIVE"), metrics.horizontalAdvance("→ LIVE")) + px(40)
         left = px(16)
-        return QRect(left, px(8), max(1, self.width() - left - side), px(24))
+        return QRect(left, px(6 if self._short else 8), max(1, self.width() - left - side), px(24))
 
     def step_at(self, x: int) -> int:
         first, last = self._span
@@ -171,6 +178,8 @@ class Timeline(QFrame):
         side = QRect(track.right() + px(16), track.top(), self.width() - track.right() - px(16), track.height())
         middle = Qt.AlignmentFlag.AlignVCenter
         painter.drawText(side, middle, "● LIVE" if live else "→ LIVE")
+        if self._short:
+            return
         room = self.width() - track.left() - px(16)
         below = QRect(track.left(), track.bottom(), room, self.height() - track.bottom())
         painter.setFont(theme.font("small"))

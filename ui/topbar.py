@@ -1,7 +1,8 @@
 """The top of the window: what runs, where, how it stands, the transport, and the big numbers.
 
-One row where it fits; else the figures go to a second one, and the least important are left out. Nothing is cut:
-the model's name is the only text that is shortened, and its tooltip says it whole.
+One row where it fits; else the figures go to a second one, and the least important are left out. In a short window
+there is one row of buttons and figures, and the badge sits in the menu's row. Nothing is cut: the model's name is the
+only text that is shortened, and its tooltip says it whole.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ class TopBar(QFrame):
         self.step.clicked.connect(transport.step)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self._glyph: Glyph | None = None
+        self.short = False
         self.restyle()
+
+    def set_short(self, short: bool) -> None:
+        """There is no height to spare: one row, without name and badge."""
+        if short != self.short:
+            self.short = short
+            self._arrange()
 
     def restyle(self) -> None:
         px = self._theme.px
@@ -124,12 +132,18 @@ class TopBar(QFrame):
             row = px(48)
             model_width = max(0, min(model, room))
         left = pad
+        if self.short:
+            row, model_width, single = px(56), 0, True
+        for widget in (self._name, self.badge):
+            widget.setVisible(not self.short)
         for widget, wide, high in (
             (self._name, name, row),
             (self.model, model_width, row),
             (self.badge, badge.width(), badge.height()),
             *((button, button.width(), button.height()) for button in buttons),
         ):
+            if self.short and widget not in buttons:
+                continue
             widget.move(QPoint(left, (row - high) // 2))
             widget.resize(wide, high)
             left += wide + (px(4) if widget in buttons[:-1] else gap if wide else 0)

@@ -14,8 +14,8 @@ from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QCloseEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QVBoxLayout
+from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout, QWidget
 
 from engine.records import Abort
 from ui import layout, menus
@@ -48,6 +48,7 @@ _APPLY_NS = 6_000_000  # of a frame's 16.7 ms; what is left over waits for the n
 _BATCH = 32  # messages taken at a time, so that the clock is looked at between them
 _NUMBERS_EVERY = 0.25  # s: figures that change faster can't be read
 _HINTS_EVERY = 0.5  # s
+_SHORT = 480  # pixels of height at text scale 1, below which bars give up their second rows
 _SMALLEST = (960, 600)  # pixels, whatever the text scale
 
 
@@ -162,10 +163,24 @@ class Window(QMainWindow):
         self._column.addWidget(self.timeline)
         self.setCentralWidget(self._root)
         self.help = HelpOverlay(self.theme, self._root)
-        menus.build(self.menuBar(), self)
-        self.menuBar().setCornerWidget(self.past)
-        self.past.hide()
+        self.setMenuWidget(self._menu_row())
         self._space()
+
+    def _menu_row(self) -> QWidget:
+        """The menus, and at their right the sign of the past and, in a short window, the top bar's badge."""
+        row = QWidget()
+        row.setObjectName("menu_row")
+        across = QHBoxLayout(row)
+        across.setContentsMargins(0, 0, 12, 0)
+        across.setSpacing(8)
+        self.menu_bar = QMenuBar()
+        self.badge = Pill(self.theme, "measured")
+        menus.build(self.menu_bar, self)
+        across.addWidget(self.menu_bar, 1)
+        for pill in (self.past, self.badge):
+            across.addWidget(pill, 0, Qt.AlignmentFlag.AlignVCenter)
+            pill.hide()
+        return row
 
     def _connect(self) -> None:
         self.theme.changed.connect(self._restyle)
@@ -215,7 +230,12 @@ class Window(QMainWindow):
         self.setStyleSheet(self.theme.qss())
 
     def _space(self) -> None:
-        gap = self.theme.px(8)
+        short = self.height() / self.theme.scale < _SHORT
+        self.topbar.set_short(short)
+        self.timeline.set_short(short)
+        self.badge.setVisible(short)
+        self.controls.fit(self.width())
+        gap = self.theme.px(4 if short else 8)
         self._column.setContentsMargins(gap, gap, gap, gap)
         self._column.setSpacing(gap)
         self._middle.setSpacing(gap)
@@ -253,6 +273,8 @@ class Window(QMainWindow):
         numbers = now - self._numbers_at >= _NUMBERS_EVERY
         if numbers:
             self._numbers_at = now
+        if self.topbar.short:
+            self.badge.set(*self.topbar.badge.content())
         self.topbar.refresh(numbers or bool(kinds & (Kinds.CURSOR | Kinds.THEME)))
         if kinds:
             if self._visible_state():
@@ -302,13 +324,17 @@ class Window(QMainWindow):
         words = f"In the past: {self.timeline.moment()} · Esc for live"
         if words != self.past.text():
             self.past.set(words, "mark")
-            self.menuBar().adjustSize()
 
     def _step(self) -> None:
         self.cursor.live()
         self.transport.step()
 
     # --- Qt ---
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._space()
+        self.help.cover()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         # Esc that an input left alone: give the keys back to the window.

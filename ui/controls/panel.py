@@ -32,7 +32,8 @@ _ENGINE = {
 _SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
 _WHOLE = {*_ENGINE, "top_k"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
-_WIDTH = 264  # pixels at text scale 1: the longest hint takes two lines
+_WIDTH = 272  # pixels at text scale 1: the longest hint takes two lines
+_SHARE = 0.34  # of the window's width, at most
 # ranges while no engine has told its own
 _UNKNOWN = Model(
     name="", architecture="", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=1024, max_positions=8192,
@@ -93,12 +94,16 @@ class ControlsPanel(QFrame):
 
     def restyle(self) -> None:
         px = self._context.theme.px
-        self.setFixedWidth(px(_WIDTH))
+        self.fit(self.window().width())
         self._column.setContentsMargins(px(12), px(8), px(8), px(8))
         self._column.setSpacing(px(4))
         self._outer.setContentsMargins(1, px(4), px(2), px(4))
         for widget in (*self.sliders.values(), *self.segments.values(), self.workload):
             widget.restyle()
+
+    def fit(self, window_width: int) -> None:
+        """Take no more than a share of the window, however large the text."""
+        self.setFixedWidth(min(self._context.theme.px(_WIDTH), max(240, round(window_width * _SHARE))))
 
     def refresh(self, kinds: Kinds) -> None:
         """Answers, settings in force and hints; the caller sees to it that hints aren't asked for too often."""
@@ -158,6 +163,8 @@ class ControlsPanel(QFrame):
 
     def _section(self, title: str) -> None:
         label = _label(title, "section")
+        if self._sections:
+            self._column.addSpacing(8)
         self._sections.append(label)
         self._column.addWidget(label)
 

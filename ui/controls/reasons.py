@@ -50,7 +50,8 @@ def hint(key: str, now: Situation) -> str:
 
 def limit_line(key: str, limit: Limit) -> str:
     """The range and, in few words, why it ends there: '16 – 8,192 tokens · trained length'."""
-    span = f"{_number(limit.low)} – {_number(limit.high)} {limit.unit}".rstrip()
+    unit = limit.unit.replace(" per step", " a step").removesuffix(", 0 = off")
+    span = f"{_number(limit.low)} – {_number(limit.high)} {unit}".rstrip()
     return _joined(span, _WHY.get(key, "")) if limit.reason else span
 
 

@@ -101,5 +101,6 @@ class WorkloadControls(QWidget):
 def _button(text: str, tip: str = "") -> QPushButton:
     button = QPushButton(text)
     button.setToolTip(tip)
+    button.setProperty("kind", "tight")
     button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
     return button

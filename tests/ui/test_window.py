@@ -1,0 +1,206 @@
+"""The window as a whole: frames, views in sight, failures, layout, filling, themes, the past."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+
+from tests.ui.views_for_window import KEYS
+from tests.ui.window_harness import Harness
+from ui import layout
+from ui.changes import Kinds
+
+
+def test_records_reach_every_view_in_sight(qtbot):
+    h = Harness(qtbot)
+    assert h.window.mirror.last_step == 40
+    for key in KEYS:
+        h.view(key).seen.clear()
+    h.run(3)
+    assert all(h.view(key).seen for key in KEYS)
+    assert h.window.deck.docks["pool"].bar.summary.text() == "step 43"
+
+
+def test_a_view_out_of_sight_costs_nothing_and_catches_up(qtbot):
+    h = Harness(qtbot)
+    h.window.deck.docks["memory"].close()
+    h.view("memory").seen.clear()
+    h.run(5)
+    assert h.view("memory").seen == []
+    h.window.deck.docks["memory"].show()
+    QApplication.processEvents()
+    assert h.view("memory").seen[0] == Kinds.ALL
+
+
+def test_a_tab_behind_another_costs_nothing(qtbot):
+    h = Harness(qtbot, size=(1280, 720))
+    assert h.window.deck.docks["batch"].shown and not h.window.deck.docks["latency"].shown
+    h.view("latency").seen.clear()
+    h.run(5)
+    assert h.view("latency").seen == []
+    h.window.deck.docks["latency"].raise_()
+    QApplication.processEvents()
+    assert h.view("latency").seen[0] == Kinds.ALL and not h.window.deck.docks["batch"].shown
+
+
+def test_a_view_that_fails_is_named_once_and_the_others_go_on(qtbot, caplog):
+    h = Harness(qtbot)
+    h.view("pool").fails = True
+    h.view("tables").seen.clear()
+    h.run(3)
+    h.run(3)
+    assert "Pool could not be drawn (RuntimeError: no paint left)" in h.window.banner.text
+    assert h.view("tables").seen
+    h.window.banner.dismiss.click()
+    assert h.window.banner.text == ""
+
+
+def test_time_for_applying_is_capped(qtbot, monkeypatch):
+    h = Harness(qtbot)
+    monkeypatch.setattr("ui.window._APPLY_NS", 0)
+    h.source.advance(200)
+    h.window._on_frame(True)
+    assert 40 < h.window.mirror.last_step < 240  # a batch, and the rest next time
+    for _ in range(20):
+        h.window._on_frame(True)
+    assert h.window.mirror.last_step == 240
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "visible"),
+    [((1600, 1000), 1.0, 7), ((1280, 720), 1.0, 4), ((3840, 2160), 1.0, 7), ((3840, 2160), 2.0, 7)],
+)
+def test_default_layout_follows_the_size(qtbot, size, scale, visible):
+    h = Harness(qtbot, size=size, scale=scale)
+    shown = [key for key, dock in h.window.deck.docks.items() if dock.shown]
+    assert len(shown) == visible
+    assert "requests" in shown and "pool" in shown
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1600, 1000), (1920, 1080), (3840, 2160)])
+@pytest.mark.parametrize("scale", [1.0, 1.5, 2.0])
+def test_nothing_overlaps_or_leaves_the_window(qtbot, size, scale):
+    h = Harness(qtbot, size=size, scale=scale, steps=5)
+    window = h.window
+    assert (window.width(), window.height()) == size
+    docks = [d for d in window.deck.docks.values() if d.shown]
+    parts = [window.topbar, window.timeline, window.controls, *docks]
+    boxes = [part.rect().translated(part.mapTo(window, part.rect().topLeft())) for part in parts]
+    for i, box in enumerate(boxes):
+        assert window.rect().contains(box), parts[i]
+        for j in range(i):
+            assert not box.intersects(boxes[j]), (parts[i], parts[j])
+
+
+def test_pool_and_tables_dominate(qtbot):
+    h = Harness(qtbot)
+    area = {key: dock.width() * dock.height() for key, dock in h.window.deck.docks.items()}
+    assert area["pool"] == max(area.values())
+    assert h.window.deck.docks["tables"].height() > h.window.deck.docks["batch"].height()
+
+
+def test_filling_hides_the_others_and_gives_them_back(qtbot):
+    h = Harness(qtbot)
+    before = {key: dock.geometry() for key, dock in h.window.deck.docks.items()}
+    h.window.deck.docks["batch"].bar.fill.click()
+    QApplication.processEvents()
+    assert [k for k, d in h.window.deck.docks.items() if d.isVisible()] == ["batch"]
+    assert h.window.controls.isHidden()
+    h.window.escape()
+    QApplication.processEvents()
+    assert {key: dock.geometry() for key, dock in h.window.deck.docks.items()} == before
+    assert h.window.controls.isVisible()
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support")  # offscreen windows have no order and no hints
+def test_layout_is_remembered(qtbot):
+    store = layout.NoStore()
+    h = Harness(qtbot, settings=store)
+    h.window.theme.set_name("light")
+    h.window.theme.set_scale(1.25)
+    h.window.deck.docks["memory"].close()
+    h.window.deck.docks["latency"].setFloating(True)
+    h.window.close()
+    again = Harness(qtbot, settings=store, theme=None, scale=None, size=None)
+    assert again.window.theme.name == "light" and again.window.theme.scale == 1.25
+    assert again.window.deck.docks["memory"].isHidden()
+    assert again.window.deck.docks["latency"].isFloating()
+    again.window.reset_layout()
+    QApplication.processEvents()
+    assert all(not dock.isFloating() and not dock.isHidden() for dock in again.window.deck.docks.values())
+
+
+@pytest.mark.parametrize("saved", [None, 3, {}, {"version": 0}, {"version": 1, "theme": 5, "scale": "x", "docks": "!"}])
+def test_damaged_memory_gives_the_defaults(qtbot, saved):
+    store = layout.NoStore()
+    store.set("window", saved)
+    h = Harness(qtbot, settings=store, theme=None, scale=None, size=None)
+    assert h.window.theme.name == "dark" and h.window.theme.scale == 1.0
+    assert all(dock.shown for dock in h.window.deck.docks.values())
+
+
+def test_theme_change_reaches_the_views(qtbot):
+    h = Harness(qtbot)
+    h.view("pool").seen.clear()
+    h.window.theme.set_name("light")
+    h.frame()
+    assert any(k & Kinds.THEME for k in h.view("pool").seen)
+
+
+def test_the_past_is_unmistakable(qtbot):
+    h = Harness(qtbot)
+    h.window.cursor.pin(20)
+    h.frame()
+    assert h.window._root.past and h.window.past.isVisible()
+    assert "step 20" in h.window.past.text() and "ago" in h.window.past.text()
+    assert "past" in h.window.topbar.badge.text()
+    assert not h.window.controls.sliders["max_batch"].isEnabled()
+    corner = h.window._root.grab().toImage().pixelColor(1, 300)
+    assert abs(corner.hue() - h.window.theme.color("mark").hue()) < 12
+    h.window.escape()
+    h.frame()
+    assert h.window.cursor.is_live and not h.window._root.past and not h.window.past.isVisible()
+    assert h.window.controls.sliders["max_batch"].isEnabled()
+
+
+def test_serving_only_at_full_speed(qtbot):
+    h = Harness(qtbot)
+    assert h.window.serving
+    h.window.transport.toggle()
+    assert not h.window.serving
+    h.frame()
+    assert not h.window.serving
+    h.window.transport.toggle()
+    h.frame()
+    assert h.window.serving
+    h.source.state = "dead"
+    assert not h.window.serving
+
+
+def test_closing_stops_every_timer(qtbot):
+    h = Harness(qtbot)
+    h.window.clock.start()
+    h.window.close()
+    assert not any(timer.isActive() for timer in h.window.findChildren(QTimer))
+
+
+def test_frames_are_measured(qtbot):
+    h = Harness(qtbot)
+    h.window.frames.clear()
+    for _ in range(5):
+        h.source.advance(1)
+        h.window.clock.tick()
+        h.window._root.update()
+        QApplication.processEvents()
+    assert h.window.frames.count >= 1
+    assert h.window.frames.percentile_ms(99) > 0
+
+
+def test_the_window_loads_neither_torch_nor_the_program():
+    code = "import sys, ui.window; print(sorted({'torch', 'app', 'transformers'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
