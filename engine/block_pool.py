@@ -19,8 +19,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engine.records import CACHED, FREE, NONE, USED
+from engine.records import BLOCK, CACHED, FREE, NONE, USED
 from engine.sequence import Sequence
 
 
@@ -63,6 +64,10 @@ class BlockPool:
     def is_cached(self, block: int) -> bool:
         return block in self._cached
 
+    def lru(self) -> list[int]:
+        """Every block that can be taken, in the order in which they would be."""
+        return [*reversed(self._free), *self._cached]
+
     # --- tables ---
 
     def grow(self, sequence: Sequence, count: int) -> None:
@@ -104,7 +109,7 @@ class BlockPool:
     def fill(self, sequence: Sequence, start: int, end: int) -> None:
         """The K/V of tokens start..end of the sequence is in its blocks now."""
         size, table = self.block_size, sequence.table
-        for index in range(start // size, (end - 1) // size + 1 if end > start else 0):
+        for index in range(start // size, -(-end // size)):
             block = table[index]
             assert self.refcount[block] == 1, "a shared block was written to"
             self.filled[block] = min(end - index * size, size)
@@ -185,14 +190,24 @@ class BlockPool:
     def changed(self) -> bool:
         return bool(self._touched or self._table_changes or self._lowest < self._told)
 
-    def drain(self) -> tuple[list[tuple[int, int, int, int, int]], list[tuple[int, int, int]]]:
+    def drain(self) -> tuple[NDArray, list[tuple[int, int, int]]]:
         """The changes since the last call: final values of touched blocks, in order of their ids (records.BLOCK),
         and table entries in the order they changed (records.TABLE)."""
         # a block cut off and added again since is free now, whatever was told of it before
         self._touched.update(range(self._lowest, min(self._told, self.num_blocks)))
         self._told = self._lowest = self.num_blocks
-        state, refcount, filled, owner = self.state, self.refcount, self.filled, self.owner
-        blocks = [(b, state[b], refcount[b], filled[b], owner[b]) for b in sorted(self._touched)]
+        blocks = np.empty(len(self._touched), dtype=BLOCK)
+        ids = np.fromiter(self._touched, dtype=np.int64, count=len(blocks))
+        ids.sort()
+        blocks["block"] = ids
+        for name, values, dtype in (
+            ("state", self.state, np.uint8),
+            ("refcount", self.refcount, np.uint16),
+            ("filled", self.filled, np.uint16),
+            ("owner", self.owner, np.uint32),
+        ):
+            # views end here: while one lives, the array under it can't be resized
+            blocks[name] = np.frombuffer(values, dtype=dtype)[ids]
         tables = self._table_changes
         self._touched, self._table_changes = set(), []
         return blocks, tables
@@ -232,10 +247,6 @@ class BlockPool:
         self.owner[block] = NONE
         self._free.append(block)
         self._touched.add(block)
-
-    def lru(self) -> list[int]:
-        """Every block that can be taken, in the order in which they would be."""
-        return [*reversed(self._free), *self._cached]
 
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Recount everything from the tables; assert that it agrees."""

@@ -64,25 +64,20 @@ class Commit:
         seq, tokens, request = sequence.seq, sequence.tokens, sequence.request
         sequence.first_token = sequence.first_token or self.now
         sequence.last_token = self.now
-        reason = ""
+        most = sequence.prompt_tokens + request.max_tokens
+        eos_ids = () if request.ignore_eos else self.eos_ids
         for token, origin in zip(outcome.tokens, outcome.origins, strict=True):
             self.emitted.append((seq, len(tokens), token, origin))
             tokens.append(token)
-            piece, ended = "", token in self.eos_ids and not request.ignore_eos
-            if not ended:
-                piece, ended = self.texts.append(seq, token)
+            piece, ended = ("", True) if token in eos_ids else self.texts.append(seq, token)
             self.text.append(piece)
             if piece:
                 sequence.pieces.append(piece)
             if ended:
-                reason = "stop"
-            elif sequence.output_tokens >= request.max_tokens:
-                reason = "length"
-            elif len(tokens) >= sequence.limit:
-                reason = "context"
-            if reason:
-                break
-        return reason
+                return "stop"
+            if len(tokens) >= sequence.limit:  # never above `most`
+                return "length" if len(tokens) == most else "context"
+        return ""
 
     def _note_drafts(self, seq: int, drafts: list[Draft], end: int) -> None:
         """`end`: position after the last token kept; what was decided beyond it came to nothing."""

@@ -389,17 +389,12 @@ class Engine:
         events = self._events[:]
         self._events.clear()
         self._told = self.settings
-        return records.pack(blocks, records.BLOCK), records.pack(tables, records.TABLE), events
+        return blocks.tobytes(), records.pack(tables, records.TABLE), events
 
 
 def _sample_row(row: ScheduledRow) -> SampleRow:
-    params, sequence = row.sequence.params, row.sequence
-    return SampleRow(
-        drafts=row.drafts,
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        seed=params.seed,
-        position=len(sequence.tokens),
-    )
+    """The sequence's own, kept from its admission: only what is drafted and where differs from pass to pass."""
+    params = row.sequence.params
+    assert params is not None
+    params.drafts, params.position = row.drafts, len(row.sequence.tokens)
+    return params

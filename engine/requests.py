@@ -9,7 +9,7 @@ from typing import TypeVar
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
 from engine.records import Request, Sampling
-from engine.sequence import Params
+from engine.sampler import SampleRow
 
 T = TypeVar("T")
 _SEED_BYTES = 8  # the sampler's random numbers are keyed by 64 bits
@@ -59,10 +59,10 @@ def _check_sampling(sampling: Sampling) -> None:
         raise RequestRefused(f"top_p is {sampling.top_p:g}; it must be above 0 and at most 1")
 
 
-def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int) -> Params:
+def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int) -> SampleRow:
     """The request's own sampling, with the live settings' defaults where it has none."""
     own = request.sampling
-    return Params(
+    return SampleRow(
         temperature=_pick(own.temperature, settings.temperature),
         top_k=_pick(own.top_k, settings.top_k),
         top_p=_pick(own.top_p, settings.top_p),

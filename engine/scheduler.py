@@ -148,18 +148,21 @@ class Scheduler:
         """Plan a running row, preempting others, or at last the row itself, until its blocks are there."""
         pool = self.pool
         missing = blocks_for(sequence.computed + own, pool.block_size) - len(sequence.table)
-        while missing > pool.available:
-            self._preempted = True
-            victim = self.running[-1]
-            self.preempt(victim, "kv_blocks", sequence.seq, missing)
-            row = self._rows.pop(victim.seq, None)
-            if row is not None:
-                self._budget += row.own
-            if victim is sequence:
-                return
         if missing > 0:
+            while missing > pool.available:
+                victim = self.running[-1]
+                self._make_room(victim, sequence.seq, missing)
+                if victim is sequence:
+                    return
             pool.grow(sequence, missing)
         self._plan(sequence, own)
+
+    def _make_room(self, victim: Sequence, needy: int, missing: int) -> None:
+        self._preempted = True
+        self.preempt(victim, "kv_blocks", needy, missing)
+        row = self._rows.pop(victim.seq, None)
+        if row is not None:
+            self._budget += row.own
 
     def _plan(self, sequence: Sequence, own: int) -> None:
         reach = sequence.computed + own
@@ -227,30 +230,38 @@ class Scheduler:
 
     def _drafts(self) -> Bound | None:
         """Give drafts what budget is left, into blocks that cost nobody anything. What trimmed them, if anything."""
-        pool, trimmed = self.pool, None
-        for row in self._rows.values():
-            sequence = row.sequence
+        trimmed: Bound | None = None
+        for sequence in self.running:
             drafts = sequence.drafts
             if not drafts:
                 continue
-            reach = sequence.computed + row.own
-            room = (len(sequence.table) + pool.available) * pool.block_size - reach
-            count = min(len(drafts), self._budget, room)
-            if count < len(drafts):
-                trimmed = trimmed or ("token_budget" if count == self._budget else "kv_blocks")
-            if count > 0:
-                missing = blocks_for(reach + count, pool.block_size) - len(sequence.table)
-                if missing > 0:
-                    pool.grow(sequence, missing)
-                row.drafts = drafts[:count]
-                self._budget -= count
-        for sequence in self.running:
-            sequence.drafts = []  # also of those that got no row: a proposal is for one step
+            sequence.drafts = []  # of a row that is not planned, too: a proposal is for one step
+            row = self._rows.get(sequence.seq)
+            if row is not None:
+                row.drafts = self._fit(sequence, sequence.computed + row.own, drafts)
+                if len(row.drafts) < len(drafts):
+                    trimmed = trimmed or ("kv_blocks" if self._budget else "token_budget")
         return trimmed
+
+    def _fit(self, sequence: Sequence, reach: int, drafts: list[int]) -> list[int]:
+        """As many of the drafts as budget and blocks have room for, beyond `reach` computed tokens."""
+        pool = self.pool
+        if len(drafts) > self._budget:
+            drafts = drafts[: self._budget]
+        missing = blocks_for(reach + len(drafts), pool.block_size) - len(sequence.table)
+        if missing > 0:
+            if missing > pool.available:
+                missing = pool.available
+                drafts = drafts[: (len(sequence.table) + missing) * pool.block_size - reach]
+            pool.grow(sequence, missing)
+        self._budget -= len(drafts)
+        return drafts
 
     def tidy(self, sequence: Sequence) -> None:
         """After a step, or one that failed: back go the blocks beyond the next token's, which drafts had taken."""
-        self.pool.truncate(sequence, sequence.computed // self.pool.block_size + 1)
+        keep = sequence.computed // self.pool.block_size + 1
+        if len(sequence.table) > keep:
+            self.pool.truncate(sequence, keep)
 
     def check(self) -> None:
         """Assert the queues' order and the sequences' own counters, between steps."""

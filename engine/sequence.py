@@ -10,20 +10,12 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.records import Request, SequenceState
 
-
-@dataclass(slots=True, frozen=True)
-class Params:
-    """Sampling of one sequence, every default resolved."""
-
-    temperature: float = 0.0  # 0 = greedy
-    top_k: int = 0  # 0 = off
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 0
+if TYPE_CHECKING:
+    from engine.sampler import SampleRow
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +35,7 @@ class Sequence:
 
     status: Literal["waiting", "running", "finished"] = "waiting"
     limit: int = 0  # tokens it may come to hold; 0 until it is first admitted
-    params: Params = field(default_factory=Params)  # resolved when first admitted
+    params: SampleRow | None = None  # how it is sampled, every default resolved; None until it is first admitted
     computed: int = 0  # tokens with K/V in the pool
     table: array[int] = field(default_factory=lambda: array("q"))  # block ids, logical order; a buffer numpy can read
     drafts: list[int] = field(default_factory=list)  # proposed for the coming step

@@ -51,15 +51,15 @@ class PackedBatch:
 def pack(rows: Rows[ScheduledRow], block_size: int) -> PackedBatch:
     """Lay `rows` out. Tables must already hold every block that the rows write to."""
     count = len(rows)
-    parts: list[list[int]] = []
-    shape: list[tuple[int, int, int, int, bool]] = []
+    parts: list[list[int]] = []  # the batch's tokens, in runs
+    shape: list[int] = []  # five numbers a row
     for row in rows:
         sequence, own, drafts = row.sequence, row.own, row.drafts
         start = sequence.computed
         parts.append(sequence.tokens[start : start + own])
         if drafts:
             parts.append(drafts)
-        shape.append((start, own, len(drafts), len(sequence.table), row.wants_logits))
+        shape += (start, own, len(drafts), len(sequence.table), row.wants_logits)
 
     start, own, drafted, held, wants = np.array(shape, dtype=np.int64).reshape(count, 5).T  # each (R)
     lengths = own + drafted
@@ -70,10 +70,10 @@ def pack(rows: Rows[ScheduledRow], block_size: int) -> PackedBatch:
     tokens = np.fromiter(chain.from_iterable(parts), dtype=np.int64, count=total)
     positions = np.arange(total) + np.repeat(start - row_starts[:-1], lengths)  # (T)
 
+    # all tables as one run of ids, put where each row has that many entries
+    entries = np.frombuffer(b"".join([row.sequence.table for row in rows]), dtype=np.int64)
     tables = np.zeros((count, int(held.max(initial=0))), dtype=np.int64)
-    for index, row in enumerate(rows):
-        table = row.sequence.table
-        tables[index, : len(table)] = table
+    tables[np.arange(tables.shape[1]) < held[:, None]] = entries
     assert np.all(held * block_size >= start + lengths), "a row writes beyond its table"
     row_of = np.repeat(np.arange(count), lengths)  # (T)
     slots = tables[row_of, positions // block_size] * block_size + positions % block_size
