@@ -48,7 +48,8 @@ def _used(state: EngineState, block: int, owner: int | None) -> Story:
     sharers = state.sharers(block)
     mine = [index for seq, index in sharers if seq == owner] or [index for _, index in sharers[:1]]
     where = f", logical {mine[0]:,}" if mine else ""
-    story = Story(f"block {block:,} · seq {owner}{where}" if owner is not None else f"block {block:,} · used", seq=owner)
+    whose = "used" if owner is None else f"seq {owner}{where}"
+    story = Story(f"block {block:,} · {whose}", seq=owner)
     refcount = int(state.refcount[block])
     story.lines.append(f"{_fill(state, block)} · refcount {refcount}")
     if refcount > 1:
@@ -61,7 +62,7 @@ def _used(state: EngineState, block: int, owner: int | None) -> Story:
     if info is not None and mine:
         _tokens(story, state, info, mine[0], int(state.filled[block]))
     before = int(state.before[block])
-    was = "" if before == NONE else " · hit: its own from before" if before == owner else f" · was cached by seq {before}"
+    was = "" if before == NONE else " · a hit on its own" if before == owner else f" · was cached by seq {before}"
     story.lines.append(_since(state, block, "taken") + was)
     return story
 

@@ -143,7 +143,7 @@ class Synthetic:
         for block in range(blocks, old):
             del self._pool[block]
         self._pool.update(dict.fromkeys(range(old, blocks)))
-        self._prefix = {g: p for g, p in self._prefix.items() if max(p) < blocks}
+        self._prefix = {g: p for g, p in self._prefix.items() if max(p, default=0) < blocks}
         self.counts = np.bincount(self.state, minlength=3).tolist()
         self.settings = LiveSettings(**{**_fields(self.settings), **changes, "kv_blocks": blocks})  # type: ignore[arg-type]
 
@@ -190,6 +190,8 @@ class Synthetic:
             self._fill(s)
             s.first = s.last = s.arrival = self.clock
             s.text, s.admitted = [" …"], True
+            if s.group >= 0:
+                self._publish(s)
             self.running.append(s)
         self._write()
         self._blocks, self._tables, self._events = {}, [], []
@@ -232,7 +234,8 @@ class Synthetic:
 
     def _share(self, s: _Seq) -> int:
         """Take the blocks that the group's last sequence left; returns the tokens they hold."""
-        shared = self._prefix.get(s.group, [])[: (s.known - 1) // self.block_size]
+        shared = self._prefix.get(s.group, []) if self.settings.prefix_cache else []
+        shared = shared[: (s.known - 1) // self.block_size]
         for index, block in enumerate(shared):
             _, refs, filled, owner = self._get(block)
             self._pool.pop(block, None)
@@ -277,13 +280,19 @@ class Synthetic:
             s.first, s.last = s.first or end, end
         s.drafted, s.accepted = s.drafted + drafted, s.accepted + accepted
         self._fill(s, before // self.block_size)
+        if s.group >= 0 and s.group not in self._prefix:
+            self._publish(s)
         return (s.seq, kind, scheduled, s.computed, s.known, drafted, accepted, len(pieces))
+
+    def _publish(self, s: _Seq) -> None:
+        """From now on the group's sequences share this one's first blocks."""
+        count = min(SHARED_BLOCKS, s.prompt // self.block_size, s.computed // self.block_size)
+        if count and all(self._get(block)[2] == self.block_size for block in s.table[:count]):
+            self._prefix[s.group] = s.table[:count]
 
     def _finish(self) -> None:
         for s in [s for s in self.running if s.known >= s.limit]:
             self.running.remove(s)
-            if s.group >= 0:
-                self._prefix[s.group] = s.table[: min(SHARED_BLOCKS, s.prompt // self.block_size)]
             self._release(s)
             self._events.append(
                 Finished(seq=s.seq, number=s.seq, reason="length", output_tokens=s.known - s.prompt)

@@ -32,8 +32,10 @@ class SyntheticSource:
     title = "synthetic stream"
     provenance: Provenance = "simulated"
 
-    def __init__(self, blocks: int = 512, sequences: int = 16, seed: int = 7, keyframe_every: int = 0):
-        self._make = lambda: Synthetic(blocks, sequences, seed)
+    def __init__(
+        self, blocks: int = 512, sequences: int = 16, seed: int = 7, keyframe_every: int = 0, fill: float = 0.6
+    ):
+        self._make = lambda: Synthetic(blocks, sequences, seed, fill=fill)
         self._every = keyframe_every
         self._ids = 0
         self.sent: list[Command] = []

@@ -16,6 +16,7 @@ from ui.paint.cells import Grid, Window
 
 FOLDING = "loudest wins"
 LARGEST_DOT = 6  # px
+WORDY = 26  # px
 Colours = NDArray[np.uint32]  # 0xffRRGGBB, as QImage's Format_RGB32 has it
 
 
@@ -70,10 +71,11 @@ def origins(rows: NDArray, columns: NDArray, grid: Grid) -> tuple[NDArray[np.int
 
 
 def dots(image: Colours, rows: NDArray, columns: NDArray, colour: Colours, grid: Grid) -> None:
-    """A dot in the middle of each cell."""
+    """A dot in the middle of each cell; in cells that have room for words, under them."""
     size = min(LARGEST_DOT, max(1, min(grid.width, grid.height) // 7))
     y, x = origins(rows, columns, grid)
-    y = y + (grid.height - grid.gutter - size) // 2
+    tall = grid.height - grid.gutter
+    y = y + (tall - size * 2 if min(grid.width, grid.height) >= WORDY else (tall - size) // 2)
     x = x + (grid.width - grid.gutter - size) // 2
     for down in range(size):
         for right in range(size):

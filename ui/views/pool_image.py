@@ -73,8 +73,7 @@ class PoolImage:
         if grid.fold > 1:
             ranks = cell_image.fold(ranks, grid.fold)
         colour = self.shades.flat[ranks]
-        if grid.fold == 1:
-            self._blank(colour, grid, window)
+        self._blank(colour, grid, window)
         marks = ((selected, self.shades.selection), (_one(chosen), self.shades.selection),
                  (_one(pointed), self.shades.pointed))  # fmt: skip
         for blocks, tone in marks:
@@ -83,10 +82,11 @@ class PoolImage:
         return cell_image.bodies(colour, grid, self.shades.background)
 
     def _blank(self, colour: Colours, grid: Grid, window: Window) -> None:
-        """Cells after the last block, in the last row, are no blocks."""
+        """Cells after the last block, in the last row of cells, are no blocks."""
         if window.bottom == grid.rows and window.rows:
-            last = grid.count - (grid.rows - 1) * grid.columns
-            colour[-1, max(0, last - window.left) :] = self.shades.background
+            first = (grid.rows - 1) // grid.fold * grid.fold * grid.columns  # the first block of that row
+            last = -(-(grid.count - first) // grid.fold) - window.left // grid.fold
+            colour[-1, max(0, last) :] = self.shades.background
 
     def _bars(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
         state = self._state

@@ -128,8 +128,9 @@ def card(painter: QPainter, area: QRect, cell: QRect, story: Story, theme: Theme
 
 def _settle(box: QRect, area: QRect, cell: QRect, away: int) -> None:
     """Below and right of the cell; on the other side where there is no room."""
-    x = cell.right() + away if cell.right() + away + box.width() <= area.right() else cell.left() - away - box.width()
-    y = cell.bottom() + away if cell.bottom() + away + box.height() <= area.bottom() else cell.top() - away - box.height()
+    right, below = cell.right() + away, cell.bottom() + away
+    x = right if right + box.width() <= area.right() else cell.left() - away - box.width()
+    y = below if below + box.height() <= area.bottom() else cell.top() - away - box.height()
     x = max(area.left(), min(x, area.right() - box.width()))
     y = max(area.top(), min(y, area.bottom() - box.height()))
     box.moveTo(x, y)

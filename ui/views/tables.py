@@ -226,9 +226,10 @@ class TablesArea(QAbstractScrollArea):
             return
         refs = int(state.refcount[block])
         shared = f" · shared by {refs}" if refs > 1 else ""
-        text = f"seq {seq}: logical {logical:,} → block {block:,}\n{int(state.filled[block])} of {state.block_size} tokens"
+        fill = f"{int(state.filled[block])} of {state.block_size} tokens{shared}"
         self._context.selection.point(block)
-        QToolTip.showText(event.globalPosition().toPoint(), text + shared, self.viewport())
+        text = f"seq {seq}: logical {logical:,} → block {block:,}\n{fill}"
+        QToolTip.showText(event.globalPosition().toPoint(), text, self.viewport())
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() != Qt.MouseButton.LeftButton:

@@ -173,10 +173,17 @@ class RowPainter:
         if state.refcount[block] > 1:
             painter.fillRect(body, self._ring[hue])
             body = body.adjusted(1, 1, -1, -1)
-        painter.fillRect(body, self._full[hue] if share == 1.0 else self._dim[hue])
-        if 0 < share < 1.0:
-            level = max(1, min(body.height() - 1, round(body.height() * share)))
-            painter.fillRect(QRect(body.left(), body.bottom() + 1 - level, body.width(), level), self._full[hue])
         painter.setFont(self._mono)
-        painter.setPen(self._ink[hue] if share > 0.6 else self._ink_dim)
-        painter.drawText(body, _CENTER, str(block))
+        level = body.height() if share == 1.0 else min(body.height() - 1, round(body.height() * share))
+        below = QRect(body.left(), body.bottom() + 1 - level, body.width(), level)
+        painter.fillRect(body, self._dim[hue])
+        if level < body.height():
+            painter.setPen(self._ink_dim)
+            painter.drawText(body, _CENTER, str(block))
+        if share > 0:  # over it the bright part, with the same number in ink that reads there
+            painter.save()
+            painter.setClipRect(below, Qt.ClipOperation.IntersectClip)
+            painter.fillRect(below, self._full[hue])
+            painter.setPen(self._ink[hue])
+            painter.drawText(body, _CENTER, str(block))
+            painter.restore()

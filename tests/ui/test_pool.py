@@ -1,0 +1,251 @@
+"""The pool view decodes to the pool: every block's state, owner's hue and fill, at every size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, Qt
+
+from engine.records import CACHED, NONE, USED
+from tests.ui.pool_decoder import Decoder, pixels
+from tests.ui.scenes import advance, scene, show
+from ui.changes import Kinds
+from ui.context import ViewContext
+from ui.paint.cells import Grid
+from ui.theme import Theme
+from ui.views.pool import PoolView
+from ui.views.pool_image import BARRED, PoolImage, blocks_of
+from ui.views.pool_shades import FULL, HUES, RANKS, Shades, rank
+
+
+def assert_decodes(view: PoolView, context: ViewContext) -> None:
+    state, canvas = context.cursor.state, view.canvas
+    decoder, image = Decoder(canvas, Shades(context.theme)), pixels(canvas)
+    tall = canvas.grid.height - canvas.grid.gutter
+    step = 1 / 16 if min(canvas.grid.width, canvas.grid.height) < BARRED else 1 / tall
+    for block in range(state.num_blocks):
+        cell, kind = decoder.cell(image, block), state.blocks_state[block]
+        assert cell.state == kind, block
+        if kind in (USED, CACHED):
+            assert cell.hue == state.owner[block] % HUES, block
+        if kind == USED:
+            fill = state.filled[block] / state.block_size
+            assert abs(cell.fill - fill) <= step, block
+            assert (cell.fill == 0) == (fill == 0) and (cell.fill == 1) == (fill == 1), block
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_code_book_is_unambiguous(qapp, theme) -> None:
+    shades = Shades(Theme(theme))
+    assert len(set(shades.flat.tolist())) == RANKS
+    assert shades.background not in shades.flat
+
+
+@pytest.mark.parametrize(
+    ("blocks", "size"),
+    [
+        (512, (760, 390)),
+        (512, (1500, 800)),
+        (96, (300, 200)),
+        (4_000, (420, 300)),
+        (4_000, (620, 420)),
+        (990, (900, 90)),
+    ],
+)
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_every_cell_decodes(qtbot, blocks: int, size: tuple[int, int], theme) -> None:
+    context = scene(blocks, 12, 90, theme=theme)
+    view = show(qtbot, PoolView(context), *size)
+    assert min(view.canvas.grid.width, view.canvas.grid.height) >= 4
+    assert_decodes(view, context)
+
+
+def test_it_follows_what_changes(qtbot) -> None:
+    context = scene(300, 12, 10, fill=1.2)
+    view = show(qtbot, PoolView(context), 620, 360)
+    for steps in (1, 1, 7, 40, 200):
+        advance(context, steps)
+        view.refresh(Kinds.STEPS | Kinds.BLOCKS)
+        assert_decodes(view, context)
+    context.source.world.change(kv_blocks=420)  # type: ignore[attr-defined]
+    advance(context)
+    view.refresh(Kinds.STEPS | Kinds.BLOCKS | Kinds.SETTINGS)
+    assert_decodes(view, context)
+
+
+def test_it_shows_the_past_when_the_cursor_is_there(qtbot) -> None:
+    context = scene(300, 12, 200)
+    view = show(qtbot, PoolView(context), 620, 360)
+    context.cursor.pin(50)
+    view.refresh(Kinds.CURSOR)
+    assert context.cursor.state.step == 50
+    assert_decodes(view, context)
+    context.cursor.live()
+    view.refresh(Kinds.CURSOR)
+    assert_decodes(view, context)
+
+
+def test_zoomed_cells_decode_too(qtbot) -> None:
+    context = scene(4_000, 24, 60)
+    view = show(qtbot, PoolView(context), 420, 300)
+    canvas = view.canvas
+    for _ in range(3):
+        canvas.zoom(1, QPoint(200, 120))
+        decoder, image = Decoder(canvas, Shades(context.theme)), pixels(canvas)
+        state, seen = context.cursor.state, 0
+        for block in range(state.num_blocks):
+            if canvas.rect().contains(canvas.rect_of(block)):
+                assert decoder.cell(image, block).state == state.blocks_state[block]
+                seen += 1
+        assert seen > 100
+
+
+def test_folding_shows_used_before_cached_before_free(qtbot) -> None:
+    context = scene(60_000, 32, 40)
+    view = show(qtbot, PoolView(context), 200, 160)
+    grid, state = view.canvas.grid, context.cursor.state
+    assert grid.fold > 1
+    image, shades = pixels(view.canvas), Shades(context.theme)
+    ranks = rank(state, slice(None)).astype(np.int64)
+    down, across = -(-grid.rows // grid.fold), grid.columns // grid.fold
+    for y in range(down):
+        for x in range(across):
+                rows = range(y * grid.fold, min(grid.rows, (y + 1) * grid.fold))
+                members = [r * grid.columns + x * grid.fold + c for r in rows for c in range(grid.fold)]
+                here = [ranks[m] for m in members if m < grid.count]
+                at = view.canvas.origin + QPoint(x, y)
+                assert image[at.y(), at.x()] == (shades.flat[max(here)] if here else shades.background)
+
+
+def test_ranks_are_loudness() -> None:
+    context_rank = [0, 1, HUES, 1 + HUES, FULL, RANKS - 1]
+    assert context_rank == sorted(context_rank)
+
+
+def test_small_cells_show_one_colour_each(qtbot) -> None:
+    context = scene(20_000, 32, 40)
+    view = show(qtbot, PoolView(context), 420, 300)
+    grid, state = view.canvas.grid, context.cursor.state
+    assert grid.fold == 1 and min(grid.width, grid.height) < 4
+    image, flat = pixels(view.canvas), Shades(context.theme).flat
+    expected = flat[rank(state, slice(None))]
+    for block in range(state.num_blocks):
+        box = view.canvas.rect_of(block)
+        assert (image[box.top() : box.bottom() + 1, box.left() : box.right() + 1] == expected[block]).all()
+
+
+def test_a_selected_sequence_is_outlined_and_its_cells_still_decode(qtbot) -> None:
+    context = scene(512, 16, 90)
+    view = show(qtbot, PoolView(context), 760, 390)
+    seq = context.mirror.live.running[4]
+    context.selection.choose(seq=seq)
+    view.refresh(Kinds.SELECTION)
+    image, shades = pixels(view.canvas), Shades(context.theme)
+    mine = set(blocks_of(context.mirror.live, seq).tolist())
+    assert mine
+    for block in range(512):
+        box = view.canvas.rect_of(block)
+        around = {int(image[box.top() - 1, box.left() + 2]), int(image[box.top() + 2, box.left() - 1])}
+        if block in mine:
+            assert around == {shades.selection}
+            assert image[box.center().y(), box.left() + 2] in (*shades.flat, *shades.full)
+
+
+def test_shared_blocks_have_a_bright_outline(qtbot) -> None:
+    context = scene(300, 16, 57, fill=1.3)
+    state = context.mirror.live
+    shared = np.flatnonzero(state.refcount > 1)
+    assert len(shared)
+    view = show(qtbot, PoolView(context), 700, 360)
+    image, shades = pixels(view.canvas), Shades(context.theme)
+    for block in shared.tolist():
+        box = view.canvas.rect_of(block)
+        assert image[box.center().y(), box.right() + 1] in shades.ring
+    assert f"shared {state.shared}" in view._summary
+
+
+def test_click_chooses_the_block_and_its_owner(qtbot) -> None:
+    context = scene(512, 16, 90)
+    view = show(qtbot, PoolView(context), 760, 390)
+    state = context.mirror.live
+    used, cached = (int(np.flatnonzero(state.blocks_state == kind)[3]) for kind in (USED, CACHED))
+    qtbot.mouseClick(view.canvas, Qt.MouseButton.LeftButton, pos=view.canvas.rect_of(used).center())
+    assert (context.selection.seq, context.selection.block) == (int(state.owner[used]), used)
+    qtbot.mouseClick(view.canvas, Qt.MouseButton.LeftButton, pos=view.canvas.rect_of(used).center())
+    assert (context.selection.seq, context.selection.block) == (None, None)
+    qtbot.mouseClick(view.canvas, Qt.MouseButton.LeftButton, pos=view.canvas.rect_of(cached).center())
+    assert (context.selection.seq, context.selection.block) == (None, cached)
+
+
+def test_hover_tells_and_double_click_is_left_to_the_window(qtbot) -> None:
+    context = scene(512, 16, 90)
+    view = show(qtbot, PoolView(context), 760, 390)
+    before = pixels(view.canvas)
+    qtbot.mouseMove(view.canvas, view.canvas.rect_of(40).center())
+    assert view.canvas.pointed == 40 and context.selection.pointed == 40
+    assert (pixels(view.canvas) != before).sum() > 2_000  # the card
+    qtbot.mouseDClick(view.canvas, Qt.MouseButton.LeftButton, pos=view.canvas.rect_of(40).center())
+    assert context.selection.block is None
+
+
+def test_zoom_keeps_the_cell_under_the_mouse_and_fit_comes_back(qtbot) -> None:
+    context = scene(4_000, 16, 30)
+    view = show(qtbot, PoolView(context), 620, 420)
+    spot = view.canvas.rect_of(1_234).center()
+    fitted = view.canvas.grid
+    for _ in range(8):
+        view.canvas.zoom(1, spot)
+        assert view.canvas.block_at(spot) == 1_234
+    assert view.canvas.zoomed
+    view.canvas.zoom(200, spot)
+    assert max(view.canvas.grid.width, view.canvas.grid.height) <= 300
+    pixels(view.canvas)  # with words in every cell
+    qtbot.keyClick(view.canvas, Qt.Key.Key_0)
+    assert view.canvas.grid == fitted and not view.canvas.zoomed
+
+
+def test_an_empty_pool_and_a_tiny_panel_are_fine(qtbot) -> None:
+    context = scene(512, 16, 5)
+    view = show(qtbot, PoolView(context), 124, 60)
+    pixels(view)
+    context.mirror.live.__init__()  # type: ignore[misc]
+    view.refresh(Kinds.ALL)
+    pixels(view)
+
+
+@pytest.mark.parametrize("count", [1, 4, 63, 512, 1_024, 4_000, 20_000, 100_000, 400_000])
+@pytest.mark.parametrize("size", [(124, 60), (500, 300), (1_904, 1_000), (3_800, 2_000)])
+def test_a_fitted_grid_lies_within_its_area(count: int, size: tuple[int, int]) -> None:
+    grid = Grid.fit(count, *size)
+    assert grid.size[0] <= size[0] and grid.size[1] <= size[1]
+    assert grid.rows * grid.columns >= count
+    if grid.fold == 1:
+        used = grid.width * grid.height * count / (size[0] * size[1])
+        assert used > (0.45 if count > 63 else 0.0)
+    else:
+        assert (grid.fold - 1) ** 2 * size[0] * size[1] < 2 * count
+
+
+def test_only_what_changed_is_looked_at_again(qapp) -> None:
+    context = scene(4_000, 32, 50)
+    image = PoolImage(Shades(context.theme))
+    image.follow(context.mirror.live)
+    image._ranks[:] = 9_999
+    advance(context)
+    image.follow(context.mirror.live)
+    touched = image._ranks != 9_999
+    assert 0 < touched.sum() < 600
+    assert (image._ranks[touched] == rank(context.mirror.live, slice(None))[touched]).all()
+
+
+def test_a_cached_block_of_an_ended_sequence_lights_with_it(qtbot) -> None:
+    context = scene(512, 16, 400)
+    state = context.mirror.live
+    for seq in reversed(state.recent):
+        blocks = blocks_of(state, seq)
+        if len(blocks):
+            assert (state.blocks_state[blocks] == CACHED).all() and (state.owner[blocks] == seq).all()
+            break
+    else:
+        raise AssertionError("no ended sequence left cached blocks")
+    assert NONE not in blocks_of(state, state.running[0])
