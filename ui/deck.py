@@ -8,6 +8,7 @@ from itertools import pairwise
 from PySide6.QtCore import QByteArray, QEvent, Qt
 from PySide6.QtGui import QCursor, QResizeEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QTabWidget, QWidget
+from shiboken6 import isValid
 
 from ui.dock import ViewDock
 from ui.layout import ROOMY, VERSION, Rows, default_rows
@@ -35,6 +36,7 @@ class Deck(QMainWindow):
         self.docks = {view.key: ViewDock(view, theme, self) for view in views}
         for dock in self.docks.values():
             dock.topLevelChanged.connect(self._customised)
+            dock.visibilityChanged.connect(self._follow_tabs)
         self.arrange(ROOMY)
 
     def restyle(self) -> None:
@@ -76,8 +78,6 @@ class Deck(QMainWindow):
             for cell in row:
                 if len(cell) > 1:
                     cell[0].raise_()
-        for dock in self.docks.values():
-            dock.follow_tabs()
         self._rows = rows
         self._share()
 
@@ -131,6 +131,12 @@ class Deck(QMainWindow):
             self._rows = None
             return True
         return False
+
+    def _follow_tabs(self) -> None:
+        """A dock that comes or goes changes its neighbours too: the last of a group of tabs stands alone."""
+        for dock in self.docks.values():
+            if isValid(dock):  # docks also go while Qt takes the window apart
+                dock.follow_tabs()
 
     def _customised(self) -> None:
         if self.filled is None:

@@ -118,8 +118,8 @@ class ViewDock(QDockWidget):
         self.bar.fill_wanted.connect(lambda: self.fill_wanted.emit(view.key))
         self.bar.close_wanted.connect(self.close)
         self.visibilityChanged.connect(self._set_shown)
-        self.dockLocationChanged.connect(lambda _area: self.follow_tabs())
-        self.topLevelChanged.connect(lambda _floats: self.follow_tabs())
+        self.dockLocationChanged.connect(self.follow_tabs)
+        self.topLevelChanged.connect(self.follow_tabs)
         self.restyle()
         self.refresh_mark()
 
@@ -155,7 +155,6 @@ class ViewDock(QDockWidget):
         self.bar.set_titled(not tabbed or self.isFloating())
 
     def _set_shown(self, shown: bool) -> None:
-        self.follow_tabs()
         if shown != self.shown:
             self.shown = shown
             self.shown_changed.emit(self.view.key, shown)

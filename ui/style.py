@@ -93,6 +93,7 @@ QTableView, QTreeView, QListView { background: $panel; border: none; gridline-co
     alternate-background-color: $raised; selection-background-color: $hover; selection-color: $text; }
 QTabBar { background: transparent; qproperty-drawBase: 0; qproperty-elideMode: ElideNone;
     qproperty-usesScrollButtons: 1; }
+QTabBar::scroller { width: ${p48}px; }
 QTabBar QToolButton { background: $raised; padding: 0; border-radius: 0; }
 QTabBar::tab { background: transparent; color: $text_dim; padding: ${p4}px ${p12}px; border: none;
     border-bottom: 2px solid transparent; }
@@ -122,7 +123,7 @@ def sheet(theme: Theme) -> str:
     tokens = ("bg", "panel", "raised", "hover", "border", "text", "text_dim", "text_faint", "accent", "selection",
               "warning", "danger")  # fmt: skip
     words = {token: theme.color(token).name() for token in tokens}
-    sizes = {f"p{n}": str(theme.px(n)) for n in (2, 4, 5, 6, 7, 8, 12, 14, 16, 24)}
+    sizes = {f"p{n}": str(theme.px(n)) for n in (2, 4, 5, 6, 7, 8, 12, 14, 16, 24, 48)}
     # the slider's handle is round only when its margins and radius are halves of its own size
     sizes["p5"] = str((theme.px(14) - theme.px(4)) // 2)
     sizes["p7"] = str(theme.px(14) // 2)

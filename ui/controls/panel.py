@@ -33,7 +33,7 @@ _SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "
 _WHOLE = {*_ENGINE, "top_k"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
 _WIDTH = 272  # pixels at text scale 1: the longest hint takes two lines
-_SHARE = 0.34  # of the window's width, at most
+_SHARE = 0.36  # of the window's width, at most
 # ranges while no engine has told its own
 _UNKNOWN = Model(
     name="", architecture="", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=1024, max_positions=8192,

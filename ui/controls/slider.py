@@ -108,6 +108,14 @@ class SettingSlider(QWidget):
         self._refusal.setVisible(bool(message))
 
     @property
+    def hint_text(self) -> str:
+        return self._hint.text()
+
+    @property
+    def limit_text(self) -> str:
+        return self._limit.text()
+
+    @property
     def refusal(self) -> str:
         return self._refusal.text() if self._refusal.isVisibleTo(self) else ""
 

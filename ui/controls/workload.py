@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import msgspec
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtGui import QIntValidator
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from ui.contracts import Workload, WorkloadSettings
 from ui.controls import reasons, scale
@@ -14,6 +15,7 @@ from ui.theme import Theme
 
 _TITLES = {"rate": "Arrival rate", "prompt_tokens": "Prompt", "output_tokens": "Output"}
 BURST = 8  # requests; enough to fill half the default batch at once
+MOST = 256  # requests in one burst; more only makes a longer queue
 
 
 class WorkloadControls(QWidget):
@@ -30,15 +32,12 @@ class WorkloadControls(QWidget):
         self._theme = theme
         self._workload = workload
         self.run = _button("Pause arrivals")
-        self.one = _button("Send one", "Send one request of the built-in set now")
+        self.one = _button("Send 1", "Send one request of the built-in set now")
         self.burst = _button("Burst of", "Send that many requests at once")
-        self.count = QSpinBox()
-        self.count.setRange(1, 256)
-        self.count.setValue(BURST)
-        self.count.setButtonSymbols(QSpinBox.ButtonSymbols.NoButtons)
+        self.count = QLineEdit(str(BURST))
+        self.count.setValidator(QIntValidator(1, MOST, self))
         self.count.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.count.setAccessibleName("Requests in a burst")
-        self.count.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._send = QHBoxLayout()
         self._send.addWidget(self.one, 1)
         self._send.addWidget(self.burst, 1)
@@ -57,7 +56,7 @@ class WorkloadControls(QWidget):
         self._limits = limits
         self.run.clicked.connect(self._toggle)
         self.one.clicked.connect(lambda: self._workload.send(1))
-        self.burst.clicked.connect(lambda: self._workload.send(self.count.value()))
+        self.burst.clicked.connect(lambda: self._workload.send(min(MOST, max(1, int(self.count.text() or 1)))))
         self.restyle()
         self.show_settings(workload.settings)
 
@@ -66,7 +65,7 @@ class WorkloadControls(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(px(8))
         self._send.setSpacing(px(4))
-        self.count.setFixedWidth(px(56))
+        self.count.setFixedWidth(px(44))
         for slider in self.sliders.values():
             slider.restyle()
 

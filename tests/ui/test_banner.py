@@ -1,0 +1,72 @@
+"""What the strip below the top bar says, and in which order."""
+
+from __future__ import annotations
+
+from engine.records import Died, Loading, Notice, Refused
+from tests.ui.window_harness import Harness
+
+
+def test_silent_when_all_is_well(qtbot):
+    assert Harness(qtbot).window.banner.text == ""
+
+
+def test_death_shows_reason_and_restart_and_keeps_history(qtbot):
+    h = Harness(qtbot)
+    h.source._queue.append(Died(reason="killed by signal 9, perhaps for memory.", detail="…"))
+    h.source.state = "dead"
+    h.frame()
+    banner = h.window.banner
+    assert "killed by signal 9" in banner.text and banner.restart.isVisible()
+    assert len(h.window.mirror.history) == 40
+    h.window.cursor.pin(20)
+    assert h.window.cursor.state.step == 20
+    h.window.cursor.live()
+    banner.restart.click()
+    h.run(5)
+    assert h.source.state == "ready" and banner.text == ""
+    assert len(h.window.mirror.history) == 45
+
+
+def test_death_without_a_word(qtbot):
+    h = Harness(qtbot)
+    h.source.state = "dead"
+    h.frame()
+    assert "stopped" in h.window.banner.text and h.window.banner.restart.isVisible()
+
+
+def test_loading_shows_stage_and_amount_and_the_window_is_usable(qtbot):
+    h = Harness(qtbot, steps=0)
+    h.source._queue[:] = [Loading(stage="Fetching the model", done=34 << 20, total=98 << 20)]
+    h.frame()
+    assert h.window.banner.text == "Fetching the model: 34.0 MiB of 98.0 MiB"
+    assert h.window.banner._bar.isVisible() and h.window.banner._bar.value() == round(1000 * 34 / 98)
+    h.source._queue.append(Loading(stage="Warming up", done=0, total=0))
+    h.frame()
+    assert h.window.banner.text == "Warming up…"
+    h.window.theme.set_name("light")
+    h.frame()
+
+
+def test_notices_and_refusals_are_counted_and_dismissed(qtbot):
+    h = Harness(qtbot)
+    h.source._queue += [
+        Notice(message="the pool was lowered to 300 blocks"),
+        Refused(number=9, message="the prompt has 9,000 tokens, max_context is 2,048"),
+    ]
+    h.frame()
+    banner = h.window.banner
+    assert banner.text.startswith("Request 9 was not taken: the prompt has 9,000 tokens")
+    assert "1 more" in banner.text and "lowered to 300" in banner._label.toolTip()
+    banner.dismiss.click()
+    assert banner.text == ""
+    h.source._queue.append(Notice(message="something else", level="info"))
+    h.frame()
+    assert banner.text == "something else"
+
+
+def test_death_comes_before_notices(qtbot):
+    h = Harness(qtbot)
+    h.source._queue += [Notice(message="a notice"), Died(reason="out of memory")]
+    h.source.state = "dead"
+    h.frame()
+    assert "out of memory" in h.window.banner.text
