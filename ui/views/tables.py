@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QVBoxLayout, QWidget
 
-from engine.records import NONE
+from ui.block_story import tell
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.state import EngineState
 from ui.views.base import View
+from ui.views.pool_words import card
 from ui.views.tables_row import Columns, RowPainter, shown_of
 
 
@@ -53,11 +54,13 @@ class TablesArea(QAbstractScrollArea):
         self._context, self._theme = context, context.theme
         self._rows: list[int] = []
         self._longest = 0
+        self._pointed: tuple[int, int] | None = None  # sequence and logical index under the mouse
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.viewport().setMouseTracking(True)
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName("Block tables, a row a sequence")
+        context.selection.pointed_changed.connect(self.viewport().update)
         self._painter = RowPainter(self._theme)
 
     # --- what is shown ---
@@ -187,6 +190,18 @@ class TablesArea(QAbstractScrollArea):
                 if box.bottom() > self.header and box.top() < self.viewport().height():
                     painter.drawRect(box.adjusted(0, 1, 0, -2))
 
+    def _paint_card(self, painter: QPainter) -> None:
+        """The story of the cell under the mouse, told from the table's side."""
+        if self._pointed is None or self._pointed[0] not in self._rows:
+            return
+        seq, logical = self._pointed
+        table = self._state.table(seq)
+        if logical >= len(table) or int(table[logical]) >= self._state.num_blocks:
+            return
+        story = tell(self._state, int(table[logical]))
+        story.title, story.seq = f"seq {seq}: logical {logical:,} → block {int(table[logical]):,}", seq
+        card(painter, self.viewport().rect(), self.cell_rect(seq, logical), story, self._theme)
+
     def minimumSizeHint(self) -> QSize:
         return QSize(self._theme.px(160), self._theme.px(60))
 
@@ -198,6 +213,7 @@ class TablesArea(QAbstractScrollArea):
             painter.setClipRect(self.viewport().rect().adjusted(0, self.header, 0, 0))
             self._paint_rows(painter, columns)
             self._paint_header(painter, columns)
+            self._paint_card(painter)
         else:
             painter.setFont(theme.font("body"))
             painter.setPen(theme.color("text_faint"))
@@ -216,20 +232,14 @@ class TablesArea(QAbstractScrollArea):
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         spot = event.position().toPoint()
         seq, logical = self.at(spot)
-        if seq is None or logical is None:
-            self._context.selection.point(None)
-            QToolTip.hideText()
-            return
-        state = self._state
-        block = int(state.table(seq)[logical])
-        if block == NONE or block >= state.num_blocks:
-            return
-        refs = int(state.refcount[block])
-        shared = f" · shared by {refs}" if refs > 1 else ""
-        fill = f"{int(state.filled[block])} of {state.block_size} tokens{shared}"
-        self._context.selection.point(block)
-        text = f"seq {seq}: logical {logical:,} → block {block:,}\n{fill}"
-        QToolTip.showText(event.globalPosition().toPoint(), text, self.viewport())
+        table = self._state.table(seq) if seq is not None else ()
+        self._point((seq, logical) if logical is not None and logical < len(table) else None)
+
+    def _point(self, entry: tuple[int, int] | None) -> None:
+        if entry != self._pointed:
+            self._pointed = entry
+            self._context.selection.point(None if entry is None else int(self._state.table(entry[0])[entry[1]]))
+            self.viewport().update()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() != Qt.MouseButton.LeftButton:
@@ -246,5 +256,5 @@ class TablesArea(QAbstractScrollArea):
 
     def viewportEvent(self, event: QEvent) -> bool:
         if event.type() == QEvent.Type.Leave:
-            self._context.selection.point(None)
+            self._point(None)
         return super().viewportEvent(event)
