@@ -13,7 +13,7 @@ from collections import deque
 from engine import records as r
 from engine.build import fit
 from engine.client import State
-from engine.config import EngineConfig
+from engine.config import EngineConfig, LiveSettings
 from engine.core import Engine, RequestRefused
 from engine.loop import Loop
 from engine.runner.base import OutOfDeviceMemory
@@ -44,6 +44,10 @@ class InProcessEngine:
     @property
     def engine(self) -> Engine:
         return self._loop.engine
+
+    @property
+    def settings(self) -> LiveSettings:
+        return self.engine.settings
 
     def next_id(self) -> int:
         return next(self._ids)
