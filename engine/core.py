@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engine import config, records
 from engine.block_pool import BlockPool
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
 from engine.formulas import MIB
+from engine.keyframe import PROMPT_SHOWN, take_keyframe
 from engine.records import Aborted, Between, Event, Finished, Keyframe, Memory, Request, StepRecord, Submitted, Timing
 from engine.requests import RequestRefused, check_request, resolve_sampling
 from engine.runner.base import OutOfDeviceMemory
@@ -28,15 +27,13 @@ from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence
 from engine.speculation.proposer import Proposer
 from engine.texts import NullTexts, Texts
+from engine.watch import Watch
 
 if TYPE_CHECKING:
-    import torch
-
     from engine.runner.base import Runner
 
 __all__ = ["Engine", "RequestRefused"]
 
-_PROMPT_SHOWN = 300  # characters of a prompt that lists show
 _MEMORY_EVERY = 250_000_000  # ns; reading the process's memory costs a system call
 
 
@@ -76,7 +73,7 @@ class Engine:
         self._proposer = self._make_proposer(settings)
         self._monotonic = clock
         self._held = 0  # ns paused or held back
-        self._watched: tuple[int, int] | None = None  # (seq, k)
+        self._watch = Watch(sampler, self.texts)
         self._told = settings  # as the last record said
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
@@ -119,7 +116,7 @@ class Engine:
                 max_tokens=request.max_tokens,
                 priority=request.priority,
                 arrival=sequence.arrival,
-                prompt=request.prompt[:_PROMPT_SHOWN],
+                prompt=request.prompt[:PROMPT_SHOWN],
                 label=request.label,
             )
         )
@@ -151,7 +148,7 @@ class Engine:
 
     def watch(self, seq: int | None, k: int = 10) -> None:
         """Put the k likeliest tokens of one sequence into the records from now on."""
-        self._watched = None if seq is None else (seq, max(1, min(k, self.runner.model.vocabulary)))
+        self._watch.seq, self._watch.k = seq, max(1, min(k, self.runner.model.vocabulary))
 
     @property
     def has_work(self) -> bool:
@@ -181,7 +178,7 @@ class Engine:
             raise
         sampled = self._monotonic()
         self.last_step += 1
-        top = self._top_tokens(asked, outcomes, logits) if self._watched else []
+        top = self._watch.look(asked, outcomes, logits)
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
         blocks, tables, events = self._drain()
@@ -247,27 +244,7 @@ class Engine:
 
     def keyframe(self) -> Keyframe:
         """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
-        pool, running, waiting = self.pool, self.scheduler.running, self.scheduler.waiting
-        lengths = np.array([len(s.table) for s in running], dtype="<u4")
-        blocks = [np.frombuffer(s.table, dtype=np.int64) for s in running if s.table]
-        return Keyframe(
-            v=records.SCHEMA,
-            step=self.last_step,
-            clock=self.now(),
-            block_size=self.block_size,
-            settings=self.settings,
-            state=bytes(pool.state),
-            refcount=np.frombuffer(pool.refcount, dtype=np.uint16).astype("<u2").tobytes(),
-            filled=np.frombuffer(pool.filled, dtype=np.uint16).astype("<u2").tobytes(),
-            owner=np.frombuffer(pool.owner, dtype=np.uint32).astype("<u4").tobytes(),
-            table_seqs=np.array([s.seq for s in running], dtype="<u4").tobytes(),
-            table_lengths=lengths.tobytes(),
-            table_blocks=np.concatenate(blocks).astype("<u4").tobytes() if blocks else b"",
-            sequences=[s.state(s.request.prompt[:_PROMPT_SHOWN]) for s in (*running, *waiting)],
-            running=[s.seq for s in running],
-            waiting=[s.seq for s in waiting],
-            memory=self._memory,
-        )
+        return take_keyframe(self.last_step, self.now(), self.settings, self.scheduler, self._memory)
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
@@ -313,27 +290,6 @@ class Engine:
                 self.scheduler.tidy(sequence)
         return done
 
-    def _top_tokens(
-        self, asked: list[ScheduledRow], outcomes: list[Outcome], logits: torch.Tensor
-    ) -> list[records.TopTokens]:
-        """Of the watched sequence, before its tokens are committed: one entry for each token of the pass."""
-        seq, k = self._watched
-        first = 0
-        top = []
-        for row, outcome in zip(asked, outcomes, strict=True):
-            if row.sequence.seq == seq:
-                for i in range(len(outcome.tokens)):
-                    tokens, probabilities = self.sampler.top_tokens(logits[first + i], row.sequence.params, k)
-                    text = [self.texts.piece(token) for token in tokens]
-                    position = row.sequence.known + i
-                    top.append(
-                        records.TopTokens(
-                            seq=seq, position=position, tokens=tokens, probabilities=probabilities, text=text
-                        )
-                    )
-            first += len(row.drafts) + 1
-        return top
-
     def _turn_away(self, sequence: Sequence) -> None:
         reason = (
             f"the prompt has {sequence.prompt_tokens:,} tokens and max_context was lowered to "
@@ -347,8 +303,8 @@ class Engine:
         del self._live[sequence.number]
         if self._proposer is not None:
             self._proposer.forget(sequence.seq)
-        if self._watched and self._watched[0] == sequence.seq:
-            self._watched = None
+        if self._watch.seq == sequence.seq:
+            self._watch.seq = None
         return self.texts.finish(sequence.seq)
 
     def _largest_need(self) -> tuple[int, str]:

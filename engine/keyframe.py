@@ -1,0 +1,40 @@
+"""The whole state as one record, read from the pool, the tables and the queues themselves.
+
+It never looks at what the step records said, so that a reader who followed them can be judged by it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import records
+from engine.config import LiveSettings
+from engine.records import Keyframe, Memory
+from engine.scheduler import Scheduler
+
+PROMPT_SHOWN = 300  # characters of a prompt that lists show
+
+
+def take_keyframe(
+    step: int, clock: int, settings: LiveSettings, scheduler: Scheduler, memory: Memory | None
+) -> Keyframe:
+    pool, running, waiting = scheduler.pool, scheduler.running, scheduler.waiting
+    tables = [s.table for s in running]  # who waits holds nothing
+    return Keyframe(
+        v=records.SCHEMA,
+        step=step,
+        clock=clock,
+        block_size=pool.block_size,
+        settings=settings,
+        state=bytes(pool.state),
+        refcount=np.array(pool.refcount, dtype="<u2").tobytes(),
+        filled=np.array(pool.filled, dtype="<u2").tobytes(),
+        owner=np.array(pool.owner, dtype="<u4").tobytes(),
+        table_seqs=np.array([s.seq for s in running], dtype="<u4").tobytes(),
+        table_lengths=np.array([len(table) for table in tables], dtype="<u4").tobytes(),
+        table_blocks=b"".join([np.array(table, dtype="<u4").tobytes() for table in tables]),
+        sequences=[s.state(s.request.prompt[:PROMPT_SHOWN]) for s in (*running, *waiting)],
+        running=[s.seq for s in running],
+        waiting=[s.seq for s in waiting],
+        memory=memory,
+    )
