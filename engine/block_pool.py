@@ -112,7 +112,8 @@ class BlockPool:
         for index in range(start // size, -(-end // size)):
             block = table[index]
             assert self.refcount[block] == 1, "a shared block was written to"
-            self.filled[block] = min(end - index * size, size)
+            held = end - index * size
+            self.filled[block] = held if held < size else size
             self._touched.add(block)
 
     # --- prefix cache ---

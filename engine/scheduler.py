@@ -124,7 +124,8 @@ class Scheduler:
     def _decodes(self) -> bool:
         """One own token of each decode row. True if the budget ran out."""
         for sequence in self.running[:]:
-            if sequence.status == "running" and sequence.decoding and sequence.seq not in self._rows:
+            # one of them may have been preempted meanwhile, or have come with all but its last token cached
+            if sequence.decoding and sequence.status == "running" and sequence.seq not in self._rows:
                 if self._budget == 0:
                     return True
                 self._run(sequence, 1)
@@ -147,7 +148,7 @@ class Scheduler:
     def _run(self, sequence: Sequence, own: int) -> None:
         """Plan a running row, preempting others, or at last the row itself, until its blocks are there."""
         pool = self.pool
-        missing = blocks_for(sequence.computed + own, pool.block_size) - len(sequence.table)
+        missing = -(-(sequence.computed + own) // pool.block_size) - len(sequence.table)
         if missing > 0:
             while missing > pool.available:
                 victim = self.running[-1]
