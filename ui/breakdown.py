@@ -48,9 +48,11 @@ def process(memory: Memory, used: int, cached: int, free: int, reason: str) -> B
     """The engine's process: weights, KV pool, Python and its libraries, rest. The sum is its resident memory."""
     return _close(
         reason,
-        [Part("weights", "weights", memory.weights, "the tensors of the model")]
-        + _kv(memory.kv_pool, used, cached, free)
-        + [Part("baseline", "Python, torch", memory.baseline, "resident before the model came")],
+        [
+            Part("weights", "weights", memory.weights, "the tensors of the model"),
+            *_kv(memory.kv_pool, used, cached, free),
+            Part("baseline", "Python, torch", memory.baseline, "resident before the model came"),
+        ],
         memory.resident,
         "rest",
         "activations, allocator, everything not listed",

@@ -121,10 +121,16 @@ def payoff(figures: Payoff) -> tuple[str, str]:
     if figures.state == "idle":
         return "No decode steps yet", "whether drafting pays is measured while sequences decode"
     if figures.state == "no_matches":
-        return "Nothing drafted", "no repeated n-gram in these texts, so there is nothing to propose; it costs next to nothing"
+        return (
+            "Nothing drafted",
+            "no repeated n-gram in these texts, so there is nothing to propose; it costs next to nothing",
+        )
     if figures.state == "too_few" or figures.ratio is None:
-        return "Measuring…", f"{count(figures.passes, 'drafting pass')[:-1] + ('es' if figures.passes != 1 else 's')} so far; " \
-            "too few to tell whether it pays"
+        return (
+            "Measuring…",
+            f"{count(figures.passes, 'drafting pass')[:-1] + ('es' if figures.passes != 1 else 's')} so far; "
+            "too few to tell whether it pays",
+        )
     return _headline(figures), _because(figures)
 
 
@@ -138,12 +144,12 @@ def _headline(figures: Payoff) -> str:
 def _because(figures: Payoff) -> str:
     parts = []
     if figures.plain:
+        cost = (figures.draft + figures.verify) / figures.plain
         parts.append(
-            f"a pass over {figures.draft_length + 1:.1f} tokens a row takes {figures.verify / figures.plain:.2f} of a plain step"
-            f" and gives {figures.tokens_per_row:.2f} tokens"
+            f"a step with drafts takes {cost:.2f} of a plain one and gives {figures.tokens_per_row:.2f} tokens a row"
         )
         share = figures.draft / figures.plain
-        parts.append("drafting is free" if share < 0.01 else f"drafting takes {share:.2f} of one")
+        parts.append("drafting is free" if share < 0.01 else f"{share:.2f} of that is drafting")
     if figures.break_even is None:
         parts.append("at these times no acceptance would pay")
     elif figures.break_even > 0:

@@ -74,13 +74,13 @@ def measure(columns: StepColumns, examined: NDArray, accepted: NDArray, gamma: i
         return Payoff(state="no_matches" if np.any(columns.decode > 0) else "idle")
     kept, tried = int(np.sum(accepted)), int(np.sum(examined))
     alpha, length = kept / tried, float(np.sum(drafted)) / passes
-    common = dict(
-        alpha=alpha,
-        draft_length=length,
-        passes=passes,
-        tokens_per_pass=1 + kept / passes,
-        expected=expected_tokens_per_pass(alpha, length),  # type: ignore[arg-type]  # a mean length is no integer
-    )
+    common = {
+        "alpha": alpha,
+        "draft_length": length,
+        "passes": passes,
+        "tokens_per_pass": 1 + kept / passes,
+        "expected": expected_tokens_per_pass(alpha, length),  # type: ignore[arg-type]  # a mean is no integer
+    }
     if passes < LEAST_PASSES or not drafting.any():
         return Payoff(state="too_few", **common)
     rows = columns.decode[drafting].astype(float)

@@ -46,15 +46,15 @@ class BarStack:
     def __init__(self) -> None:
         self._pixels = np.zeros((0, 0), np.uint32)
 
-    def render(
-        self, values: NDArray, top: float, height: int, bar: int, gap: int, colors: list[int]
-    ) -> QImage:
+    def render(self, values: NDArray, top: float, height: int, bar: int, gap: int, colors: list[int]) -> QImage:
         """`values` (parts, bars), lowest part first; `top` is the value at the upper edge; `bar` pixels each, of
         which the last `gap` stay empty. A part that is not zero gets at least one pixel."""
         parts, bars = values.shape
-        heights = np.rint(values * (height / top)).astype(np.int32)
-        heights[(values > 0) & (heights == 0)] = 1
-        tops = np.minimum(np.cumsum(heights, axis=0), height).astype(np.int16)
+        tops = np.rint(np.cumsum(values, axis=0) * (height / top)).astype(np.int32)
+        for part in range(parts):
+            below = tops[part - 1] if part else np.zeros(bars, np.int32)
+            tops[part] = np.maximum(tops[part], below + (values[part] > 0))
+        tops = np.minimum(tops, height).astype(np.int16)
         level = np.arange(height, 0, -1, dtype=np.int16)[:, None]  # of each pixel row, from above
         index = np.zeros((height, bars), np.uint8)
         for part in range(parts):

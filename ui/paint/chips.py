@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRect, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen
+from PySide6.QtGui import QColor, QFont, QPainter, QPen
+
+from ui.paint.labels import advance, metrics, put
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class ChipStyle:
-    font: QFont
-    note_font: QFont
+    font: QFont  # of text and note
     text: QColor
     dim: QColor
     height: int  # of the rounded box, pixels
@@ -31,16 +32,16 @@ class ChipStyle:
     pad: int
     gap: int
     longest: int  # widest box, pixels; longer text is elided
+    key: str  # of `font`
 
 
 def widths(chips: list[Chip], style: ChipStyle) -> list[int]:
     """Pixels of each chip's box."""
-    metrics, notes = QFontMetrics(style.font), QFontMetrics(style.note_font)
     found = []
     for chip in chips:
-        width = metrics.horizontalAdvance(_label(chip)) + 2 * style.pad
+        width = advance(style.font, _label(chip), style.key) + 2 * style.pad
         if style.note_height and chip.note:
-            width = max(width, notes.horizontalAdvance(chip.note) + 2)
+            width = max(width, advance(style.font, chip.note, style.key) + 2)
         found.append(min(style.longest, max(width, style.height)))
     return found
 
@@ -56,36 +57,34 @@ def place(chips: list[Chip], style: ChipStyle, x: int, y: int, right: int) -> tu
     return places, 0
 
 
-def draw(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle, lit: bool = False) -> None:
+def draw(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:
     fill = QColor(chip.color)
-    fill.setAlphaF(0.34 if lit else 0.14)
+    fill.setAlphaF(0.14)
     pen = QPen(chip.color, 1)
     if chip.dashed:
         pen.setStyle(Qt.PenStyle.DashLine)
     painter.setPen(pen)
     painter.setBrush(fill)
-    radius = box.height() / 2
-    painter.drawRoundedRect(box.adjusted(0, 0, -1, -1), radius, radius)
-    painter.setFont(style.font)
-    inner = box.adjusted(style.pad, 0, -style.pad, 0)
-    metrics = QFontMetrics(style.font)
-    left = metrics.horizontalAdvance(chip.symbol + " ") if chip.symbol else 0
-    painter.setPen(chip.color)
-    painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, chip.symbol)
-    text = metrics.elidedText(chip.text, Qt.TextElideMode.ElideRight, inner.width() - left + 1)
-    where = inner.adjusted(left, 0, 2, 0)
-    painter.setPen(style.dim if chip.dashed else style.text)
-    painter.drawText(where, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
+    painter.drawRoundedRect(box.adjusted(0, 0, -1, -1), box.height() / 2, box.height() / 2)
+    x, room = box.left() + style.pad, box.width() - 2 * style.pad
+    if chip.symbol:
+        used = put(painter, x, box.top(), box.height(), chip.symbol, style.font, chip.color, style.key)
+        used += advance(style.font, " ", style.key)
+        x, room = x + used, room - used
+    text = chip.text
+    if advance(style.font, text, style.key) > room + 1:
+        text = metrics(style.font, style.key).elidedText(text, Qt.TextElideMode.ElideRight, room + 1)
+    ink = style.dim if chip.dashed else style.text
+    used = put(painter, x, box.top(), box.height(), text, style.font, ink, style.key)
     if chip.struck:
         middle = box.center().y() + 1
         painter.setPen(QPen(chip.color, 1))
-        painter.drawLine(where.left(), middle, where.left() + metrics.horizontalAdvance(text), middle)
+        painter.drawLine(x, middle, x + used, middle)
     if style.note_height and chip.note:
-        painter.setPen(style.dim)
-        painter.setFont(style.note_font)
-        under = QRect(box.left() - style.gap, box.bottom() + 1, box.width() + 2 * style.gap, style.note_height)
-        painter.drawText(under, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop, chip.note)
+        spare = box.width() - advance(style.font, chip.note, style.key)
+        put(painter, box.left() + spare // 2, box.bottom() + 1, style.note_height, chip.note, style.font,
+            style.dim, style.key)  # fmt: skip
 
 
 def _label(chip: Chip) -> str:
-    return f"{chip.symbol} {chip.text}" if chip.symbol else chip.text
+    return f"{chip.symbol} {chip.text}".strip()

@@ -5,51 +5,96 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QPixmap
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QPixmap, QStaticText, QTransform
 from PySide6.QtWidgets import QWidget
 
-LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-CENTER = Qt.AlignmentFlag.AlignCenter
+LEFT, CENTER, RIGHT = 0.0, 0.5, 1.0  # share of the spare width that goes before the text
+
+_KEPT = 20_000  # texts remembered: some screens' worth of running numbers
+_texts: dict[tuple[str, str], tuple[int, QStaticText]] = {}
+_metrics: dict[str, QFontMetrics] = {}
 
 
-def write(painter: QPainter, rect: QRect, text: str, font: QFont, color: QColor, where=LEFT) -> int:
-    """One line in `rect`, elided at its end; returns its width in pixels. Nothing when the height is too small."""
-    metrics = QFontMetrics(font)
-    if rect.height() < metrics.ascent() or rect.width() < metrics.averageCharWidth():
-        return 0
-    shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, rect.width())
+def _prepared(font: QFont, text: str, key: str) -> tuple[int, QStaticText]:
+    """Shaping is the dearest part of painting text: it is done once per font and text, and kept."""
+    place = (key, text)
+    found = _texts.get(place)
+    if found is None:
+        if len(_texts) >= _KEPT:
+            _texts.clear()
+        shaped = QStaticText(text)
+        shaped.setTextFormat(Qt.TextFormat.PlainText)
+        shaped.setPerformanceHint(QStaticText.PerformanceHint.AggressiveCaching)
+        shaped.prepare(QTransform(), font)
+        found = _texts[place] = (metrics(font, key).horizontalAdvance(text), shaped)
+    return found
+
+
+def metrics(font: QFont, key: str = "") -> QFontMetrics:
+    """The font's metrics, kept."""
+    key = key or font.key()
+    found = _metrics.get(key)
+    if found is None:
+        found = _metrics[key] = QFontMetrics(font)
+    return found
+
+
+def advance(font: QFont, text: str, key: str = "") -> int:
+    """Pixels that a line of text takes. `key` is `font.key()`, where the caller has it at hand: asking for it
+    costs as much as the look-up."""
+    return _prepared(font, text, key or font.key())[0]
+
+
+def put(painter: QPainter, x: int, y: int, height: int, text: str, font: QFont, color: QColor, key: str = "") -> int:
+    """One line from `x` on, in the middle of `height` pixels below `y`; neither cut nor elided. Returns its width."""
+    key = key or font.key()
+    width, shaped = _prepared(font, text, key)
     painter.setFont(font)
     painter.setPen(color)
-    painter.drawText(rect, where | Qt.TextFlag.TextSingleLine, shown)
-    return metrics.horizontalAdvance(shown)
+    painter.drawStaticText(x, y + (height - metrics(font, key).height()) // 2, shaped)
+    return width
 
 
-def paragraph(painter: QPainter, rect: QRect, text: str, font: QFont, color: QColor, where=None) -> int:
+def write(painter: QPainter, rect: QRect, text: str, font: QFont, color: QColor, where: float = LEFT) -> int:
+    """One line in `rect`, elided at its end; returns its width in pixels. Nothing when the rectangle is too small."""
+    key = font.key()
+    measure, room = metrics(font, key), rect.width()
+    if rect.height() < measure.ascent() or room < measure.averageCharWidth() or not text:
+        return 0
+    width = advance(font, text, key)
+    if width > room:
+        text = measure.elidedText(text, Qt.TextElideMode.ElideRight, room)
+        if len(text) < 3:  # an ellipsis alone says nothing
+            return 0
+        width = advance(font, text, key)
+    return put(painter, rect.left() + int((room - width) * where), rect.top(), rect.height(), text, font, color, key)
+
+
+def paragraph(painter: QPainter, rect: QRect, text: str, font: QFont, color: QColor, where: float = LEFT) -> int:
     """Wrapped text in `rect`; whole lines only, the last elided; returns its height in pixels."""
     lines = wrap(text, font, rect.width())
-    metrics = QFontMetrics(font)
-    step = metrics.lineSpacing()
+    step = metrics(font).lineSpacing()
     room = max(0, rect.height() // step)
     if len(lines) > room > 0:
-        lines = [*lines[: room - 1], metrics.elidedText(" ".join(lines[room - 1 :]), Qt.TextElideMode.ElideRight, rect.width())]
+        lines = [*lines[: room - 1], " ".join(lines[room - 1 :])]
     for index, line in enumerate(lines[:room]):
-        spot = QRect(rect.left(), rect.top() + index * step, rect.width(), step)
-        write(painter, spot, line, font, color, LEFT if where is None else where)
+        write(painter, QRect(rect.left(), rect.top() + index * step, rect.width(), step), line, font, color, where)
     return min(len(lines), room) * step
 
 
 def wrap(text: str, font: QFont, width: int) -> list[str]:
-    metrics = QFontMetrics(font)
+    """Lines of whole words, no wider than `width` where a word allows it."""
+    key = font.key()
+    space = advance(font, " ", key)
     lines: list[str] = []
-    line = ""
+    line, used = "", 0
     for word in text.split():
-        longer = f"{line} {word}" if line else word
-        if line and metrics.horizontalAdvance(longer) > width:
+        wide = advance(font, word, key)
+        if line and used + space + wide > width:
             lines.append(line)
-            line = word
+            line, used = word, wide
         else:
-            line = longer
+            line, used = (f"{line} {word}", used + space + wide) if line else (word, wide)
     return [*lines, line] if line else lines
 
 
@@ -61,36 +106,40 @@ class Key:
     text: str
     symbol: str = ""
 
+    @property
+    def words(self) -> str:
+        return f"{self.text} {self.symbol}".strip()
+
+
+def legend_width(keys: list[Key], font: QFont, gap: int) -> int:
+    """Pixels that all entries take."""
+    swatch = max(6, metrics(font).ascent() * 3 // 4)
+    return sum(swatch + swatch // 2 + advance(font, key.words) + gap for key in keys)
+
 
 def legend(painter: QPainter, rect: QRect, keys: list[Key], font: QFont, color: QColor, gap: int) -> int:
     """Entries from left to right, the last ones left out when there is no room; returns the width used."""
-    metrics = QFontMetrics(font)
-    swatch = max(6, metrics.ascent() * 3 // 4)
+    swatch = max(6, metrics(font).ascent() * 3 // 4)
     x = rect.left()
     for key in keys:
-        words = f"{key.text} {key.symbol}".strip()
-        width = swatch + swatch // 2 + metrics.horizontalAdvance(words)
-        if x + width > rect.right() or rect.height() < metrics.ascent():
+        width = swatch + swatch // 2 + advance(font, key.words)
+        if x + width > rect.right() or rect.height() < metrics(font).ascent():
             break
         painter.fillRect(QRect(x, rect.center().y() - swatch // 2, swatch, swatch), key.color)
-        painter.setFont(font)
-        painter.setPen(color)
-        start = x + swatch + swatch // 2
-        painter.drawText(QRect(start, rect.top(), width, rect.height()), LEFT, words)
+        put(painter, x + swatch + swatch // 2, rect.top(), rect.height(), key.words, font, color)
         x += width + gap
     return x - rect.left()
 
 
 def badge(painter: QPainter, right: int, y: int, height: int, text: str, font: QFont, color: QColor) -> int:
     """A small outlined word ending at `right`; returns its width."""
-    metrics = QFontMetrics(font)
-    width = metrics.horizontalAdvance(text) + height * 2 // 3
+    inside = advance(font, text)
+    width = inside + height * 2 // 3
     box = QRect(right - width, y, width, height)
     painter.setPen(QPen(color))
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.drawRoundedRect(box.adjusted(0, 0, -1, -1), height / 2, height / 2)
-    painter.setFont(font)
-    painter.drawText(box, CENTER, text)
+    put(painter, box.left() + (width - inside) // 2, y, height, text, font, color)
     return width
 
 

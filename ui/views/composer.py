@@ -1,0 +1,130 @@
+"""Where a prompt is typed: the text, how much may come, how it is sampled, and sending it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QFontMetrics, QKeyEvent
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from ui.theme import Theme
+from ui.views.number_box import NumberBox
+
+
+class PromptBox(QPlainTextEdit):
+    """Enter sends; Shift+Enter makes a new line.
+
+    Signals:
+        sent: Enter or Ctrl+Enter was pressed.
+    """
+
+    sent = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.sent.emit()
+        else:
+            super().keyPressEvent(event)
+
+
+class Composer(QWidget):
+    """A prompt and its sampling.
+
+    Signals:
+        submitted: prompt, most tokens, temperature.
+    """
+
+    submitted = Signal(str, int, float)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None):
+        super().__init__(parent)
+        self._theme = theme
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.prompt = PromptBox()
+        self.prompt.setPlaceholderText("Type a prompt…")
+        self.prompt.setToolTip("Enter sends, Shift+Enter begins a new line")
+        self.prompt.setAccessibleName("Prompt")
+        self.prompt.setTabChangesFocus(True)
+        self.prompt.sent.connect(self.submit)
+        self.tokens = NumberBox(theme, 128, 1, 8192, 16, 0, name="max ", tip="Most tokens of the answer")
+        self.temperature = NumberBox(
+            theme, 0.0, 0.0, 5.0, 0.1, 1, name="temp ", tip="Temperature; 0 is greedy: always the likeliest token"
+        )
+        self.button = QPushButton("Send")
+        self.button.setProperty("kind", "primary")
+        self.button.clicked.connect(self.submit)
+        self.problem = QLabel()
+        self.problem.setProperty("role", "danger")
+        self.problem.setWordWrap(True)
+        self.problem.hide()
+        self._row = QHBoxLayout()
+        for widget in (self.tokens, self.temperature):
+            self._row.addWidget(widget)
+        self._row.addStretch(1)
+        self._row.addWidget(self.button)
+        self._column = QVBoxLayout(self)
+        self._column.addWidget(self.prompt)
+        self._column.addLayout(self._row)
+        self._column.addWidget(self.problem)
+        self._lines = 2
+        self.restyle()
+
+    def submit(self) -> None:
+        """Send what is typed; an empty prompt says so instead."""
+        text = self.prompt.toPlainText()
+        if not text.strip():
+            self.complain("The prompt is empty: type something to send.")
+            return
+        self.complain("")
+        self.submitted.emit(text, int(self.tokens.value()), self.temperature.value())
+        self.prompt.clear()
+
+    def complain(self, text: str) -> None:
+        self.problem.setText(text)
+        self.problem.setVisible(bool(text))
+
+    def restyle(self) -> None:
+        px = self._theme.px
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(px(6))
+        self._row.setSpacing(px(6))
+        color = self._theme.color
+        self.prompt.setStyleSheet(
+            f"QPlainTextEdit {{ background: {color('bg').name()}; border: 1px solid {color('border').name()};"
+            f" border-radius: {px(4)}px; padding: {px(4)}px {px(6)}px; }}"
+            f"QPlainTextEdit:focus {{ border-color: {color('accent').name()}; }}"
+        )
+        self.tokens.restyle()
+        self.temperature.restyle()
+        self._height()
+
+    def set_room(self, width: int, lines: int, row: bool) -> None:
+        """How much of it there is room for: lines of the prompt, and whether the row under it shows."""
+        self._lines = lines
+        small = (
+            width < self.tokens.width() + self.temperature.width() + self.button.sizeHint().width() + self._theme.px(12)
+        )
+        self.tokens.setVisible(row and not small)
+        self.temperature.setVisible(row and not small)
+        self.button.setVisible(row)
+        self._height()
+
+    def _height(self) -> None:
+        line = QFontMetrics(self._theme.font("body")).lineSpacing()
+        self.prompt.setFixedHeight(line * self._lines + self._theme.px(20))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:
+            self._height()

@@ -1,0 +1,237 @@
+"""How long requests take and how many come out: percentiles, histograms with their targets, tokens/s over time.
+
+Everything is over the last minute of the engine's clock, which leaves out paused and delayed time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QRect, Signal
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QWidget
+
+from engine.formulas import percentile
+from ui import explain, figures
+from ui.changes import Kinds
+from ui.context import ViewContext
+from ui.figures import Targets
+from ui.latency import SECOND
+from ui.paint.labels import LEFT, RIGHT, write
+from ui.views.latency_histogram import FEW, LatencyHistogram
+from ui.views.number_box import NumberBox
+from ui.views.pace import Pace
+from ui.views.painted import PaintedView
+from ui.views.rate_plot import RatePlot
+
+WINDOW = 60  # s of the engine's clock
+
+# key in the history, words, colour, explanation
+KINDS = (
+    ("ttft", "TTFT", "prefill", "time to first token: arrival to the first output token, queue and prefill"),
+    ("tpot", "TPOT", "decode", "time per output token after the first, mean of a finished request"),
+    ("itl", "ITL", "decode", "inter-token latency: each single gap between two emissions of a sequence"),
+    ("queue", "queue", "text_dim", "arrival to first admission"),
+    ("e2e", "e2e", "text_dim", "arrival to the last token of a finished request"),
+)
+POINTS = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The figures of one moment; values are seconds, NaN where nothing was measured."""
+
+    values: dict[str, NDArray]
+    points: dict[str, tuple[float, ...]]
+    goodput: float
+    rate: float
+    finished: int
+
+
+class LatencyView(PaintedView):
+    """The two targets are spin boxes at the top; goodput counts the requests that met both.
+
+    Signals:
+        targets_changed: the user chose other targets.
+
+    Attributes:
+        targets: what counts as good, seconds.
+        shown: what is drawn.
+    """
+
+    targets_changed = Signal()
+
+    key = "latency"
+    title = "Latency"
+    kinds = Kinds.STEPS | Kinds.TOKENS | Kinds.QUEUE | Kinds.SETTINGS | Kinds.CURSOR | Kinds.THEME | Kinds.SOURCE
+
+    def __init__(self, context: ViewContext, parent: QWidget | None = None):
+        super().__init__(context, parent)
+        theme = context.theme
+        self.targets = Targets(ttft=1.0, tpot=0.1)  # a chat's first second; 10 tokens/s, a fast reader's pace
+        self.shown: Shown | None = None
+        self._pace = Pace(0.31)  # not READABLE: views that change together make a slow frame
+        self._histograms = [LatencyHistogram(self, words, token, WINDOW) for _, words, token, _ in KINDS[:2]]
+        self._rate = RatePlot(self, WINDOW)
+        self._hits: list[tuple[QRect, str]] = []
+        tip = "target: goodput counts requests that met both"
+        self._ttft = NumberBox(theme, self.targets.ttft, 0.05, 60, 0.1, 2, unit=" s", tip=f"TTFT {tip}", parent=self)
+        self._tpot = NumberBox(
+            theme, self.targets.tpot * 1e3, 1, 2000, 5, 0, unit=" ms", tip=f"TPOT {tip}", parent=self
+        )
+        for box in (self._ttft, self._tpot):
+            box.valueChanged.connect(self._retarget)
+
+    def _retarget(self) -> None:
+        self.targets = Targets(ttft=self._ttft.value(), tpot=self._tpot.value() / 1e3)
+        self._look()
+        self.update()
+        self.targets_changed.emit()
+
+    def refresh(self, kinds: Kinds) -> None:
+        if kinds & Kinds.THEME:
+            self._place_boxes()
+        if self._pace.due(self.context) or kinds & (Kinds.CURSOR | Kinds.THEME | Kinds.SETTINGS):
+            self._look()
+            self.update()
+
+    def _look(self) -> None:
+        history, clock = self.context.mirror.history, self.context.cursor.clock
+        since = clock - WINDOW * SECOND
+        values = {key: getattr(history, key).since(since, clock)[1] for key, *_ in KINDS}
+        points = {key: tuple(_percentiles(found)) for key, found in values.items()}
+        good = figures.between(history, since, clock, self.targets)
+        self.shown = Shown(values, points, good.goodput, good.tokens_per_s, len(values["e2e"]))
+        ended = len(values["e2e"])
+        self.summarise(f"last {WINDOW} s · goodput {explain.rate(good.goodput)} req/s" if ended else f"last {WINDOW} s")
+
+    # --- painting ---
+
+    def draw(self, painter: QPainter, area: QRect) -> None:
+        theme, shown, line = self.theme, self.shown, self.line()
+        inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
+        self._hits = []
+        if shown is None or not (len(shown.values["ttft"]) or len(self.context.mirror.history)):
+            self.draw_empty(
+                painter, inner, "No latency yet", "Figures come with the first tokens of the first request."
+            )
+            return
+        head = self._head_height()
+        if self._ttft.isVisibleTo(self):
+            self._draw_head(painter, QRect(inner.left(), inner.top(), inner.width(), head))
+        else:
+            head = -theme.px(4)
+        body = inner.adjusted(0, head + theme.px(6), 0, 0)
+        table_height = (len(KINDS) + 1) * (line + theme.px(2))
+        wide = body.width() >= theme.px(520)
+        rate_height = max(theme.px(70), body.height() // 3) if body.height() >= theme.px(230) else 0
+        upper = body.adjusted(0, 0, 0, -rate_height - (theme.px(10) if rate_height else 0))
+        if wide:
+            table = QRect(upper.left(), upper.top(), min(theme.px(260), upper.width() * 2 // 5), upper.height())
+            self._draw_table(painter, table)
+            plots = upper.adjusted(table.width() + theme.px(24), 0, 0, 0)
+            self._draw_histograms(
+                painter, plots, side_by_side=plots.height() < theme.px(170) or plots.width() > theme.px(700)
+            )
+        elif upper.height() >= table_height + theme.px(150):
+            self._draw_table(painter, QRect(upper.left(), upper.top(), upper.width(), table_height))
+            self._draw_histograms(painter, upper.adjusted(0, table_height + theme.px(10), 0, 0), side_by_side=False)
+        elif upper.height() >= theme.px(130):
+            self._draw_histograms(painter, upper, side_by_side=False)
+        else:
+            self._draw_table(painter, upper)
+        if rate_height:
+            rate = QRect(body.left(), body.bottom() - rate_height, body.width(), rate_height)
+            self._rate.draw(painter, rate, shown.rate, self.targets)
+
+    def _head_height(self) -> int:
+        return self.line("body") + self.theme.px(8)
+
+    def _draw_head(self, painter: QPainter, row: QRect) -> None:
+        """Goodput at the left, the words before the two boxes at the right."""
+        theme, shown = self.theme, self.shown
+        assert shown is not None
+        small = theme.font("small")
+        for box, words in ((self._ttft, "TTFT ≤"), (self._tpot, "TPOT ≤")):
+            width = self.advance(words) + theme.px(6)
+            spot = QRect(box.x() - width, row.top(), width, row.height())
+            write(painter, spot, words, small, theme.color("text_dim"), LEFT)
+        room = QRect(
+            row.left(), row.top(), self._ttft.x() - row.left() - self.advance("TTFT ≤") - theme.px(16), row.height()
+        )
+        value = f"{explain.rate(shown.goodput)}" if shown.finished else "–"
+        used = write(painter, room, value, theme.font("title"), theme.color("text"))
+        room.adjust(used + theme.px(6), 0, 0, 0)
+        words = "requests/s met both" if self.advance("requests/s met both") <= room.width() else "req/s good"
+        if self.advance(words) <= room.width():
+            write(painter, room, words, small, theme.color("text_dim"))
+
+    def _draw_table(self, painter: QPainter, area: QRect) -> None:
+        theme, shown, line = self.theme, self.shown, self.line()
+        assert shown is not None
+        small = theme.font("small")
+        pitch = line + theme.px(2)
+        cell = max(self.advance("99.9 ms", "strong") + theme.px(6), (area.width() - self.advance("queue  ")) // 4)
+        columns = max(1, min(3, (area.width() - self.advance("queue ")) // cell))
+        fit = max(0, area.height() // pitch)
+        head = fit > 2
+        for column in range(columns) if head else ():
+            spot = QRect(area.right() - (columns - column) * cell, area.top(), cell, line)
+            write(painter, spot, f"p{POINTS[column]}", small, theme.color("text_faint"), RIGHT)
+        for row, (key, words, token, told) in enumerate(KINDS[: fit - head]):
+            y = area.top() + (row + head) * pitch
+            write(painter, QRect(area.left(), y, area.width() - columns * cell, line), words, small, theme.color(token))
+            count = len(shown.values[key])
+            for column in range(columns):
+                spot = QRect(area.right() - (columns - column) * cell, y, cell, line)
+                value = shown.points[key][column]
+                faint = count < FEW or (column == 2 and count < 100)  # p99 of fewer is the slowest one
+                write(painter, spot, explain.duration(value), theme.font("strong" if not faint else "small"),
+                      theme.color("text_dim" if faint else "text"), RIGHT)  # fmt: skip
+            tip = f"<p><b>{words}</b>: {told}.<br>{explain.count(count, 'sample')} in the last {WINDOW} s</p>"
+            self._hits.append((QRect(area.left(), y, area.width(), pitch), tip))
+
+    def _draw_histograms(self, painter: QPainter, area: QRect, side_by_side: bool) -> None:
+        shown, gap = self.shown, self.theme.px(16)
+        assert shown is not None
+        if side_by_side:
+            half = (area.width() - gap) // 2
+            boxes = [QRect(area.left() + i * (half + gap), area.top(), half, area.height()) for i in (0, 1)]
+        else:
+            half = (area.height() - self.theme.px(8)) // 2
+            boxes = [QRect(area.left(), area.top() + i * (half + self.theme.px(8)), area.width(), half) for i in (0, 1)]
+        targets = self.targets.ttft, self.targets.tpot
+        for box, one, (key, *_), target in zip(boxes, self._histograms, KINDS, targets, strict=False):
+            points = shown.points[key]
+            self._hits.append((box, one.draw(painter, box, shown.values[key], points[0], points[2], target)))
+
+    # --- Qt ---
+
+    def _place_boxes(self) -> None:
+        theme = self.theme
+        shown = self.height() >= theme.px(120) and self.width() >= theme.px(280)
+        x, y = self.width() - theme.px(12), theme.px(4)
+        for box in (self._tpot, self._ttft):
+            box.restyle()
+            box.move(x - box.width(), y)
+            box.setVisible(shown)
+            x -= box.width() + self.advance("TPOT ≤") + theme.px(14)
+
+    def resizeEvent(self, event) -> None:
+        self._pace.reset()
+        self._place_boxes()
+
+    def mouseMoveEvent(self, event) -> None:
+        at = event.position().toPoint()
+        self.tip(at, next((text for box, text in self._hits if box.contains(at)), ""))
+
+
+def _percentiles(values: NDArray) -> list[float]:
+    """Nearest rank, as `formulas.percentile`, over an array."""
+    if not len(values):
+        return [percentile((), point) for point in POINTS]
+    ranks = [max(0, -(-point * len(values) // 100) - 1) for point in POINTS]
+    ordered = np.partition(values, ranks)
+    return [float(ordered[rank]) for rank in ranks]

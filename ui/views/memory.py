@@ -1,0 +1,244 @@
+"""Where the bytes are: one bar taken apart, a list whose figures sum to it, and the KV pool over time.
+
+With an NVIDIA GPU the bar is the card's used memory by the driver's count; without one it is the engine's
+process, and the view says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from PySide6.QtCore import QRect
+from PySide6.QtGui import QPainter
+
+from ui import breakdown, explain
+from ui.breakdown import Breakdown, Part
+from ui.changes import Kinds
+from ui.context import ViewContext
+from ui.paint import stacked_bar
+from ui.paint.bars import BarStack, argb
+from ui.paint.labels import RIGHT, Key, badge, legend, write
+from ui.views.pace import Pace
+from ui.views.painted import PaintedView
+
+SPAN = 2_000  # steps of the pool's history in the small plot: a minute or more at serving speed
+
+
+class MemoryView(PaintedView):
+    """Hovering a part tells where its figure comes from.
+
+    Attributes:
+        shown: what is drawn; None before the engine told anything.
+    """
+
+    key = "memory"
+    title = "Memory"
+    kinds = Kinds.MEMORY | Kinds.STEPS | Kinds.BLOCKS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.THEME | Kinds.SOURCE
+
+    def __init__(self, context: ViewContext, parent=None):
+        super().__init__(context, parent)
+        self.shown: Breakdown | None = None
+        self._pace = Pace(0.27)  # not READABLE: views that change together make a slow frame
+        self._hits: list[tuple[QRect, Part]] = []
+        self._lit: Part | None = None
+        self._pool = BarStack()
+
+    def refresh(self, kinds: Kinds) -> None:
+        if self._pace.due(self.context) or kinds & (Kinds.THEME | Kinds.CURSOR):
+            self._look()
+            self.update()
+
+    def _look(self) -> None:
+        state = self.context.cursor.state
+        if state.memory is None:
+            self.shown = None
+            self.summarise("")
+            return
+        sample = self.context.probe.latest()
+        if sample is not None:
+            self.shown = breakdown.device(state.memory, sample, state.used, state.cached, state.free)
+            total = "" if sample.total is None else f" of {explain.size(sample.total)}"
+            self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} used")
+        else:
+            reason = self.context.probe.reason or "no NVIDIA GPU"
+            self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason)
+            self.summarise(
+                "no NVIDIA GPU: the engine process" if "NVIDIA" not in reason else f"{reason}: the engine process"
+            )
+
+    # --- painting ---
+
+    def draw(self, painter: QPainter, area: QRect) -> None:
+        theme, shown = self.theme, self.shown
+        inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
+        self._hits = []
+        if shown is None:
+            self.draw_empty(painter, inner, "No figures yet", "The engine tells its memory once the model is loaded.")
+            return
+        y = inner.top() + self._draw_bar(painter, inner, shown)
+        line = self.line()
+        foot = self._foot(shown, inner.width())
+        room = inner.bottom() + 1 - y
+        pitch = line + theme.px(4)
+        names = [
+            part for part in shown.parts if part.bytes or part.token in ("kv_used", "kv_cached", "kv_free", "rest")
+        ]
+        columns = 2 if inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * pitch else 1
+        rows = -(-len(names) // columns)
+        fit = max(0, (room - line * len(foot) - theme.px(4)) // pitch)
+        if fit < rows:  # the sum goes before the parts that it sums
+            foot, fit = foot[:1], max(0, (room - line) // pitch)
+        if fit < rows:
+            foot, fit = [], max(0, room // pitch)
+            if fit < rows:
+                pitch, fit = line, room // line
+        self._draw_list(painter, QRect(inner.left(), y, inner.width(), fit * pitch), names, columns, pitch, shown)
+        y += min(rows, fit) * pitch
+        if foot:
+            painter.setPen(theme.pen("border"))
+            painter.drawLine(inner.left(), y + theme.px(1), inner.right(), y + theme.px(1))
+            y += theme.px(4)
+        for text, token in foot:
+            write(painter, QRect(inner.left(), y, inner.width(), line), text, theme.font("small"), theme.color(token))
+            y += line
+        plot = inner.adjusted(0, y - inner.top() + theme.px(10), 0, 0)
+        if plot.height() >= theme.px(48):
+            self._draw_pool(painter, plot)
+
+    def _draw_bar(self, painter: QPainter, inner: QRect, shown: Breakdown) -> int:
+        theme = self.theme
+        high = min(theme.px(34), max(theme.px(14), inner.height() // 6))
+        bar = QRect(inner.left(), inner.top(), inner.width(), high)
+        values = [part.bytes for part in shown.parts]
+        colors = [theme.color(part.token) for part in shown.parts]
+        if shown.free:
+            values.append(shown.free)
+            colors.append(theme.color("free"))
+        lit = next((i for i, part in enumerate(shown.parts) if part is self._lit), -1)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        boxes = stacked_bar.draw(painter, bar, values, colors, theme.color("panel"), lit)
+        if lit >= 0:
+            painter.setPen(theme.pen("selection"))
+            painter.drawRect(boxes[lit].adjusted(0, 0, -1, -1))
+        for box, part, color in zip(boxes, shown.parts, colors, strict=False):
+            self._hits.append((box, part))
+            name_width = self.advance(part.name) + theme.px(12)
+            if box.width() >= name_width and high >= self.line():
+                write(painter, box.adjusted(theme.px(6), 0, -theme.px(2), 0), part.name, theme.font("small"),
+                      theme.ink_on(color))  # fmt: skip
+        return high + theme.px(8)
+
+    def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
+        sum_of = "RSS" if shown.free is None and self.context.probe.latest() is None else "used by the driver's count"
+        foot = [(f"sum {explain.size(shown.total)} = {sum_of}", "text")]
+        if shown.over:
+            foot = [
+                (f"parts come to {explain.size(shown.over)} more than {sum_of}: not all pages are resident", "warning")
+            ]
+        model = self.context.mirror.ready.model if self.context.mirror.ready else None
+        if model is not None:
+            number = max(1, model.kv_bytes_per_token // (2 * model.layers * model.kv_heads * model.head_dim))
+            numbers = f"2·{model.layers}·{model.kv_heads}·{model.head_dim}·{number}"
+            per_token = f"{explain.size(model.kv_bytes_per_token)} per token"
+            for words in (
+                f"KV 2·L·H_kv·d_h·n = {numbers} = {per_token}",
+                f"KV 2·L·H_kv·d_h·n = {per_token}",
+                f"KV {per_token}",
+            ):
+                if self.advance(words) <= width:
+                    break
+            foot.append((words, "text_dim"))
+        return foot
+
+    def _draw_list(
+        self, painter: QPainter, area: QRect, parts: list[Part], columns: int, pitch: int, shown: Breakdown
+    ) -> None:
+        theme = self.theme
+        small = theme.font("small")
+        rows = -(-len(parts) // columns)
+        gap = theme.px(20)
+        width = (area.width() - gap * (columns - 1)) // columns
+        share_width = self.advance("100 %") + theme.px(8)
+        for index, part in enumerate(parts):
+            column, row = divmod(index, rows)
+            spot = QRect(area.left() + column * (width + gap), area.top() + row * pitch, width, pitch)
+            if spot.bottom() > area.bottom() + 1:
+                continue
+            self._hits.append((spot, part))
+            if part is self._lit:
+                painter.fillRect(spot, theme.color("raised"))
+            side = theme.px(10)
+            swatch = QRect(spot.left(), spot.center().y() - side // 2, side, side)
+            painter.fillRect(swatch, theme.color(part.token))
+            if part.token == "kv_free":
+                painter.setPen(theme.pen("text_faint"))
+                painter.drawRect(swatch.adjusted(0, 0, -1, -1))
+            text = spot.adjusted(side + theme.px(8), 0, -theme.px(2), 0)
+            value = explain.size(part.bytes)
+            if width >= theme.px(220) and shown.total:
+                share = f"{100 * part.bytes / shown.total:.0f} %"
+                write(painter, text, share, small, theme.color("text_faint"), RIGHT)
+                text.adjust(0, 0, -share_width, 0)
+            value_width = write(painter, text, value, theme.font("strong"), theme.color("text"), RIGHT)
+            text.adjust(0, 0, -value_width - theme.px(8), 0)
+            used = write(painter, text, part.name, theme.font("body"), theme.color("text"))
+            text.adjust(used + theme.px(10), 0, 0, 0)
+            if text.width() > self.advance(part.note):
+                write(painter, text, part.note, small, theme.color("text_faint"))
+
+    def _draw_pool(self, painter: QPainter, area: QRect) -> None:
+        """The pool's blocks over the last steps: used below, cached on it, the pool's size as the limit."""
+        theme, line, history = self.theme, self.line(), self.context.mirror.history
+        step = self.context.cursor.step
+        columns = history.slice(max(history.first, step - SPAN + 1), step)
+        if len(columns) < 2:
+            return
+        head = QRect(area.left(), area.top(), area.width(), line)
+        words = f"KV pool, last {len(columns):,} steps"
+        used = write(painter, head, words, theme.font("small"), theme.color("text_dim"))
+        keys = [Key(theme.color("kv_used"), "used"), Key(theme.color("kv_cached"), "cached")]
+        tag = 0
+        if head.width() - used > theme.px(260):
+            measured = theme.color("measured")
+            tag = badge(painter, head.right() + 1, head.top(), line, "measured", theme.font("small"), measured)
+        legend(painter, head.adjusted(used + theme.px(14), 0, -tag, 0), keys, theme.font("small"),
+               theme.color("text_faint"), theme.px(10))  # fmt: skip
+        pool = columns.used + columns.cached + columns.free
+        label = f"{int(pool[-1]):,} blocks"
+        gutter = self.advance(label) + theme.px(8) if area.width() >= theme.px(260) else 0
+        plot = QRect(area.left(), head.bottom() + theme.px(4), area.width() - gutter, 0)
+        plot.setBottom(area.bottom())
+        pick = np.arange(plot.width()) * len(columns) // plot.width()  # one step per pixel, the newest at the right
+        top = float(pool.max()) or 1.0
+        values = np.stack([columns.used[pick], columns.cached[pick]]).astype(float)
+        colors = [argb(theme.color("kv_used")), argb(theme.color("kv_cached"))]
+        painter.fillRect(plot, theme.color("free"))
+        painter.drawImage(plot.topLeft(), self._pool.render(values, top, plot.height(), 1, 0, colors))
+        y = plot.bottom() + 1 - round(float(pool[-1]) / top * plot.height())
+        painter.setPen(theme.pen("limit"))
+        painter.drawLine(plot.left(), y, plot.right(), y)
+        if gutter:
+            spot = QRect(plot.right() + theme.px(6), max(plot.top(), y - line // 2), gutter, line)
+            write(painter, spot, label, theme.font("small"), theme.color("limit"))
+
+    # --- Qt ---
+
+    def mouseMoveEvent(self, event) -> None:
+        at = event.position().toPoint()
+        part = next((part for box, part in self._hits if box.contains(at)), None)
+        text = (
+            ""
+            if part is None
+            else f"<p><b>{part.name}</b> {explain.size(part.bytes)} ({part.bytes:,} B)<br>{part.note}</p>"
+        )
+        self.tip(at, text)
+        if part is not self._lit:
+            self._lit = part
+            self.update()
+
+    def leaveEvent(self, event) -> None:
+        super().leaveEvent(event)
+        self._lit = None
+        self.update()
+
+    def resizeEvent(self, event) -> None:
+        self._pace.reset()

@@ -1,0 +1,283 @@
+"""Requests and playground: type a prompt, watch it stream with its drafted tokens coloured, many at once."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QPushButton, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+
+from engine.records import Abort, Refused, Request, Sampling
+from ui import explain
+from ui.changes import Kinds
+from ui.context import ViewContext
+from ui.dock import Elided
+from ui.latency import FinishedRequest
+from ui.paint.text_flow import Run, TextFlow, style
+from ui.sequences import SequenceInfo
+from ui.views.base import View
+from ui.views.composer import Composer
+from ui.views.pace import Pace
+from ui.views.request_list import RequestList, describe
+
+LINGER = 2.0  # s that a followed text stays after its end, so that its last words can be read
+PROMPT, NOTE = 4, 5  # styles after the four of records.ORIGINS
+SHOWN_REFUSALS = 5
+
+
+class RequestsView(View):
+    """With nothing selected it follows the newest running request, and stays with it to its end.
+
+    Attributes:
+        composer, list, text: its three parts.
+        shown: the sequence whose text is shown.
+    """
+
+    key = "requests"
+    title = "Requests"
+    kinds = (
+        Kinds.TOKENS | Kinds.QUEUE | Kinds.STEPS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
+    )  # fmt: skip
+
+    def __init__(self, context: ViewContext, parent: QWidget | None = None):
+        super().__init__(context, parent)
+        theme = context.theme
+        self.shown: int | None = None
+        self._awaited: set[int] = set()  # numbers sent from here whose sequence isn't known yet
+        self._mine: set[int] = set()
+        self._pace = Pace(0.12)  # of the list; the text streams with every frame
+        self._ended = 0.0  # when the followed request was first seen to have ended
+        self.composer = Composer(theme)
+        self.list = RequestList(theme)
+        self.text = TextFlow()
+        self.status = Elided(theme, "small", "text_dim")
+        self.key_line = Elided(theme, "small", "text_faint")
+        self.abort_button = self._button("Abort", "Stop this request; what it has written stays")
+        self.copy_button = self._button("Copy", "Copy the answer")
+        self._build()
+        self.composer.submitted.connect(self.send)
+        self.list.chosen.connect(lambda seq: self.context.selection.toggle(seq))
+        self.abort_button.clicked.connect(self.abort)
+        self.copy_button.clicked.connect(self.copy)
+        self.restyle()
+
+    def _button(self, words: str, tip: str) -> QPushButton:
+        button = QPushButton(words)
+        button.setProperty("kind", "segment")
+        button.setToolTip(tip)
+        return button
+
+    def _build(self) -> None:
+        self._left, self._right = QWidget(), QWidget()
+        left, right, bar = QVBoxLayout(self._left), QVBoxLayout(self._right), QHBoxLayout()
+        left.addWidget(self.composer)
+        left.addWidget(self.list, 1)
+        bar.addWidget(self.status, 1)
+        bar.addWidget(self.copy_button)
+        bar.addWidget(self.abort_button)
+        right.addLayout(bar)
+        right.addWidget(self.text, 1)
+        right.addWidget(self.key_line)
+        for box in (left, right, bar):
+            box.setContentsMargins(0, 0, 0, 0)
+        self._columns = (left, right)
+        self.splitter = QSplitter(Qt.Orientation.Horizontal)
+        self.splitter.setChildrenCollapsible(False)
+        self.splitter.addWidget(self._left)
+        self.splitter.addWidget(self._right)
+        self.splitter.setStretchFactor(0, 2)
+        self.splitter.setStretchFactor(1, 3)
+        self._outer = QVBoxLayout(self)
+        self._outer.addWidget(self.splitter)
+        self._outer.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
+        for widget in (self._left, self._right, self.text, self.splitter):
+            widget.setMinimumSize(0, 0)
+
+    # --- doing ---
+
+    def send(self, prompt: str, most: int, temperature: float) -> None:
+        """Submit a request of the user's own, and show it as soon as the engine knows it."""
+        number = self.context.workload.next_number()
+        self._awaited.add(number)
+        self._mine.add(number)
+        self.context.workload.submit(
+            Request(
+                number=number,
+                prompt=prompt,
+                max_tokens=most,
+                sampling=Sampling(temperature=temperature),
+                label="playground",
+            )
+        )
+
+    def abort(self) -> None:
+        info = self._info()
+        if info is not None and info.status in ("running", "waiting"):
+            source = self.context.source
+            source.send(Abort(id=source.next_id(), number=info.number))
+
+    def copy(self) -> None:
+        found = self._info() or self._finished()
+        if found is not None:
+            QGuiApplication.clipboard().setText(found.text)
+
+    # --- showing ---
+
+    def refresh(self, kinds: Kinds) -> None:
+        if kinds & Kinds.THEME:
+            self.restyle()
+        self._greet()
+        self._choose()
+        if self._pace.due(self.context) or kinds & (Kinds.SELECTION | Kinds.THEME | Kinds.CURSOR):
+            self._show_list()
+        self._show_text()
+
+    def _show_list(self) -> None:
+        state, history = self.context.cursor.state, self.context.mirror.history
+        running = [state.sequences[seq] for seq in reversed(state.running) if seq in state.sequences]
+        waiting = [state.sequences[seq] for seq in state.waiting if seq in state.sequences]
+        refused = [n for n in self.context.mirror.notices if isinstance(n, Refused)][-SHOWN_REFUSALS:]
+        finished = history.requests
+        count = len(finished)
+        if not self.context.cursor.is_live:
+            count = bisect_right(finished, self.context.cursor.step, key=lambda r: r.finish_step)
+        self.list.selected, self.list.shown = self.context.selection.seq, self.shown
+        self.list.show_entries(running + waiting, len(running), refused, finished, count)
+        self.summarise(f"{len(running)} running · {len(waiting)} waiting · {count:,} finished")
+
+    def _greet(self) -> None:
+        """Select what was sent from here once it has a sequence; say why when it was refused."""
+        if not self._awaited:
+            return
+        live = self.context.mirror.live
+        for info in list(live.sequences.values()) + list(live.recent.values()):
+            if info.number in self._awaited:
+                self._awaited.discard(info.number)
+                self.context.selection.choose(info.seq)
+        for notice in self.context.mirror.notices:
+            if isinstance(notice, Refused) and notice.number in self._awaited:
+                self._awaited.discard(notice.number)
+                self.composer.complain(notice.message)
+
+    def _choose(self) -> None:
+        """The selected sequence; else the one followed, until a little after its end."""
+        state = self.context.cursor.state
+        if self.context.selection.seq is not None:
+            self.shown, self._ended = self.context.selection.seq, 0.0
+            return
+        info = None if self.shown is None else state.sequences.get(self.shown)
+        if info is not None and info.status == "running":
+            self._ended = 0.0
+            return
+        newest = next((s for s in reversed(state.running) if s in state.sequences), None)
+        self._ended = self._ended or time.monotonic()
+        if newest is None or (self.shown is not None and time.monotonic() - self._ended < LINGER
+                              and self._info() is not None):  # fmt: skip
+            return
+        self.shown, self._ended = newest, 0.0
+
+    def _info(self) -> SequenceInfo | None:
+        return None if self.shown is None else self.context.cursor.state.info(self.shown)
+
+    def _finished(self) -> FinishedRequest | None:
+        return next((r for r in reversed(self.context.mirror.history.requests) if r.seq == self.shown), None)
+
+    def _show_text(self) -> None:
+        info = self._info()
+        alive = info is not None and info.status in ("running", "waiting") and self.context.cursor.is_live
+        self.abort_button.setEnabled(alive)
+        if info is not None:
+            runs: list[Run] = [(info.prompt.rstrip() + "\n\n", PROMPT)] if info.prompt else []
+            runs += [(text, origin) for text, origin, _ in info.pieces]
+            self.text.show_runs(info.seq, runs)
+            self.status.set_text(self._told(info))
+        elif (old := self._finished()) is not None:
+            runs = [(old.prompt.rstrip() + "\n\n", PROMPT), (old.text, 0)]
+            runs.append(("\n\nwhere its tokens came from is kept for the latest requests only", NOTE))
+            self.text.show_runs(("old", old.seq), runs)
+            row = describe(old)
+            self.status.set_text(f"{row.name} · {row.state} · {row.right}")
+        else:
+            hint = (
+                "No request yet. Type a prompt and press Enter, or start the workload: what is generated streams here."
+            )
+            if self.shown is not None:
+                hint = f"Sequence {self.shown} is not known at this moment."
+            self.text.show_runs(("none", self.shown), [(hint, NOTE)])
+            self.status.set_text("")
+        self.copy_button.setEnabled(bool(self.text.written > 1))
+
+    def _told(self, info: SequenceInfo) -> str:
+        row = describe(info)
+        parts = [row.name, row.state] if info.status in ("running", "waiting") else [row.name, explain.REASONS.get(
+            info.finish_reason, info.finish_reason or info.status)]  # fmt: skip
+        parts.append(explain.count(info.output_tokens, "token"))
+        if info.drafted:
+            parts.append(f"✓ {info.accepted:,} of {info.drafted:,} drafts")
+        if info.cached_tokens:
+            parts.append(f"{info.cached_tokens:,} prompt tokens from the cache")
+        if self.context.selection.seq is None:
+            parts.append("following")
+        return " · ".join(parts)
+
+    def restyle(self) -> None:
+        theme = self.context.theme
+        px = theme.px
+        text = theme.color("text")
+        accepted, bonus = theme.color("accepted"), theme.color("bonus")
+        styles = [
+            style(text),
+            style(accepted, theme.mix("accepted", 0.13), underline=True),
+            style(bonus, theme.mix("bonus", 0.16)),
+            style(bonus, theme.mix("bonus", 0.16)),
+            style(theme.color("text_faint")),
+            style(theme.color("text_faint")),
+        ]
+        self.text.restyle(theme.font("body"), styles)
+        self.text.setStyleSheet(f"QTextEdit {{ background: {theme.color('panel').name()}; border: none; padding: 0; }}")
+        self.key_line.set_text("underlined: accepted drafts ✓ · blue: resampled or bonus + · plain: sampled")
+        self._outer.setContentsMargins(px(12), px(4), px(12), px(8))
+        for column in self._columns:
+            column.setSpacing(px(6))
+        self.splitter.setHandleWidth(px(14))
+        self.composer.restyle()
+        self._arrange()
+
+    # --- Qt ---
+
+    def _arrange(self) -> None:
+        """Side by side when wide; else one over the other. What there is no room for is left out: first the list,
+        then what is beside the text, then the prompt."""
+        px, width, height = self.context.theme.px, self.width(), self.height()
+        wide = width >= px(520)
+        way = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if self.splitter.orientation() != way:
+            self.splitter.setOrientation(way)
+            self.splitter.setSizes([2 * width, 3 * width] if wide else [height // 2, height // 2])
+        inner = width - px(24)
+        self.composer.restyle()
+        self.composer.setVisible(height >= px(130))
+        self.composer.set_room(inner * 2 // 5 if wide else inner, 2 if height >= px(260) else 1, height >= px(200))
+        with_list = height >= px(200 if wide else 380)
+        self.list.setVisible(with_list)
+        self._left.setVisible(height >= px(130))
+        self._left.setSizePolicy(
+            QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred if with_list else QSizePolicy.Policy.Fixed
+        )
+        buttons = inner * (3 if wide else 5) // 5 >= px(230)
+        self.abort_button.setVisible(buttons)
+        self.copy_button.setVisible(buttons)
+        self.status.setVisible(height >= px(80))
+        if not wide and not with_list:
+            typed = self.composer.sizeHint().height()
+            self.splitter.setSizes([typed, max(1, height - typed)])
+        self.key_line.setVisible(height >= px(220) and inner >= px(200))
+
+    def resizeEvent(self, event) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self.context.theme.px(120), self.context.theme.px(60))

@@ -1,0 +1,108 @@
+"""Under the bars of the steps: what bound each step, and where its time went. And a step in words."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QRect
+from PySide6.QtGui import QPainter
+
+from ui import explain
+from ui.history import BOUNDS, Columns, History
+from ui.paint.bars import BarStack, Strip, argb
+from ui.paint.histogram import SteadyTop
+from ui.paint.labels import Key, legend, write
+from ui.views.painted import PaintedView
+from ui.views.step_axis import StepAxis
+
+# column of the history, words, colour; lowest first
+TIMES = (
+    ("forward", "forward", "weights"),
+    ("draft", "draft", "accent"),
+    ("sample", "sample", "kv_cached"),
+    ("schedule", "schedule", "rest"),
+    ("commit", "commit", "graphs"),
+)
+BOUND_COLORS = {"no_work": "baseline", "batch_cap": "derived", "token_budget": "warning", "kv_blocks": "danger"}
+TYPICAL = 0.98  # a rare stall must not flatten all other steps: the scale follows this quantile
+
+
+def total(columns: Columns) -> NDArray:
+    """Tokens computed by each step, drafts included."""
+    return columns.decode + columns.accepted + columns.rejected + columns.prefill
+
+
+class StepStrips:
+    """Draws both strips over an axis; `pick` is the step that each bar shows."""
+
+    def __init__(self, view: PaintedView, axis: StepAxis):
+        self._view, self._axis = view, axis
+        self._bounds, self._times, self._top = Strip(), BarStack(), SteadyTop()
+
+    def draw_bound(self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int) -> None:
+        view, theme = self._view, self._view.theme
+        colors = [argb(theme.color(BOUND_COLORS[name])) for name in BOUNDS]
+        picture = self._bounds.render(columns.bound[pick], strip.height(), self._axis.bar, colors)
+        painter.drawImage(self._axis.left, strip.top(), picture)
+        if gutter:
+            words = explain.BOUNDS[BOUNDS[int(columns.bound[pick[-1]])]]
+            line = view.line()
+            side = QRect(strip.right() + theme.px(6), strip.center().y() - line // 2, gutter, line)
+            write(painter, side, words, theme.font("small"), theme.color("text_dim"))
+
+    def draw_times(
+        self, painter: QPainter, plot: QRect, head: QRect, columns: Columns, pick: NDArray, gutter: int
+    ) -> None:
+        """`head` is the row above for words and keys; it may have no height."""
+        view, theme, line = self._view, self._view.theme, self._view.line()
+        small = theme.font("small")
+        values = np.stack([getattr(columns, name)[pick] for name, _, _ in TIMES]) / 1e6  # ms
+        sums = values.sum(axis=0)
+        top = self._top.update(float(np.quantile(sums, TYPICAL)) * 1.15 or 1.0)
+        colors = [argb(theme.color(token)) for _, _, token in TIMES]
+        gap = 1 if self._axis.bar >= 3 else 0
+        painter.drawImage(
+            self._axis.left, plot.top(), self._times.render(values, top, plot.height(), self._axis.bar, gap, colors)
+        )
+        painter.setPen(theme.pen("border"))
+        painter.drawLine(plot.left(), plot.bottom() + 1, plot.right(), plot.bottom() + 1)
+        if head.height():
+            view.kept(painter, head, "times", None, self._draw_keys)
+        if gutter:
+            side = QRect(plot.right() + theme.px(6), plot.bottom() + 1 - line, gutter, line)
+            write(painter, side, explain.duration(float(sums[-1]) / 1e3), small, theme.color("text_dim"))
+            side.moveTop(plot.top() - line // 2)
+            if side.bottom() < plot.bottom() - line:
+                write(painter, side, f"{top:g} ms", small, theme.color("text_faint"))
+
+    def _draw_keys(self, painter: QPainter, row: QRect) -> None:
+        theme = self._view.theme
+        small = theme.font("small")
+        used = write(painter, row, "step time", small, theme.color("text_dim"))
+        keys = [Key(theme.color(token), name) for _, name, token in TIMES]
+        rest = row.adjusted(used + theme.px(12), 0, 0, 0)
+        legend(painter, rest, keys, small, theme.color("text_faint"), theme.px(12))
+
+
+def describe(history: History, low: int, high: int) -> str:
+    """Steps low..high of one bar as rich text: of the one with most tokens."""
+    columns = history.slice(low, high)
+    if not len(columns):
+        return ""
+    at = int(np.argmax(total(columns)))
+    value = {name: int(getattr(columns, name)[at]) for name in Columns.__slots__}
+    spent = sum(value[name] for name, _, _ in TIMES)
+    parts = [f"{words} {explain.duration(value[name] / 1e9)}" for name, words, _ in TIMES if value[name]]
+    lines = [
+        f"<b>step {value['step']:,}</b>" + (f" (most tokens of {high - low + 1} steps)" if high > low else ""),
+        f"{int(total(columns)[at]):,} of {value['budget']:,} tokens in {explain.count(value['rows'], 'row')}",
+        f"prefill {value['prefill']:,} · decode {value['decode']:,} · drafted ✓ {value['accepted']:,} "
+        f"✕ {value['rejected']:,} (γ {value['gamma']})",
+        f"{explain.count(value['emitted'], 'token')} came out",
+        f"bound by: {explain.BOUNDS[BOUNDS[value['bound']]]}",
+        f"{value['running']:,} running of at most {value['batch_cap']:,}, {value['waiting']:,} waiting",
+        f"blocks: {value['used']:,} used, {value['cached']:,} cached, {value['free']:,} free",
+        f"{explain.duration(spent / 1e9)}: {', '.join(parts)}",
+        "<i>click: show this moment</i>",
+    ]
+    return "<p style='white-space:pre'>" + "<br>".join(lines) + "</p>"
