@@ -20,7 +20,7 @@ class Samples:
     """A ring of (clock ns, value s, seq), oldest first, the oldest falling out; slices are contiguous.
 
     Attributes:
-        clock, value, seq: all kept samples.
+        clock, value, seq: all kept samples. count: how many were ever added.
     """
 
     def __init__(self, capacity: int):
@@ -29,6 +29,7 @@ class Samples:
         self._value = np.zeros(256, np.float64)
         self._seq = np.zeros(256, np.uint32)
         self._low = self._high = 0
+        self.count = 0
 
     def __len__(self) -> int:
         return self._high - self._low
@@ -54,6 +55,7 @@ class Samples:
         self._clock[place], self._value[place], self._seq[place] = clock, values, seqs
         self._high += count
         self._low = max(self._low, self._high - self._capacity)
+        self.count += count
 
     def add(self, clock: int, value: float, seq: int) -> None:
         self.extend(clock, [value], [seq])

@@ -42,6 +42,7 @@ from engine.records import (
 
 GROUPS = 6  # families of prompts that share their first blocks, like a common system prompt
 SHARED_BLOCKS = 6  # how many
+_UNUSED = (FREE, 0, 0, NONE)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +57,7 @@ class _Seq:
     cached: int = 0
     preemptions: int = 0
     admitted: bool = False
+    running: bool = False
     first: int = 0
     last: int = 0
     drafted: int = 0
@@ -87,6 +89,7 @@ class Synthetic:
         self.refcount = np.zeros(blocks, np.uint16)
         self.filled = np.zeros(blocks, np.uint16)
         self.owner = np.full(blocks, NONE, np.uint32)
+        self._cells = [_UNUSED] * blocks  # the same as plain tuples: one by one these are faster than the arrays
         self.counts = [blocks, 0, 0]
         # takes from the front; in stretches, as a pool looks after some time
         starts = self._rng.permutation(-(-blocks // 24)) * 24
@@ -142,6 +145,7 @@ class Synthetic:
             setattr(self, name, fitted)
         for block in range(blocks, old):
             del self._pool[block]
+        self._cells = self._cells[:kept] + [_UNUSED] * (blocks - kept)
         self._pool.update(dict.fromkeys(range(old, blocks)))
         self._prefix = {g: p for g, p in self._prefix.items() if max(p, default=0) < blocks}
         self.counts = np.bincount(self.state, minlength=3).tolist()
@@ -189,7 +193,7 @@ class Synthetic:
             s.known = s.prompt + 1
             self._fill(s)
             s.first = s.last = s.arrival = self.clock
-            s.text, s.admitted = [" …"], True
+            s.text, s.admitted, s.running = [" …"], True, True
             if s.group >= 0:
                 self._publish(s)
             self.running.append(s)
@@ -226,7 +230,7 @@ class Synthetic:
                 return
             del self.waiting[0]
             s.cached = s.computed = self._share(s)
-            s.admitted = True
+            s.admitted = s.running = True
             insort(self.running, s, key=lambda r: r.seq)
             self._events.append(
                 Admitted(seq=s.seq, cached_tokens=s.cached, limit=s.limit, again=s.preemptions > 0)
@@ -249,7 +253,7 @@ class Synthetic:
         budget, rows, owing = self.settings.token_budget, [], []
         gamma = self.settings.draft_length if self.settings.draft_method != "off" else 0
         for s in list(self.running):
-            if s not in self.running or not budget:
+            if not s.running or not budget:
                 continue
             if s.computed >= s.known - 1:
                 drafted = min(gamma, budget - 1, s.limit - s.known - 1) if s.drafts and s.seq % 7 else 0
@@ -309,6 +313,7 @@ class Synthetic:
                 return False
             lost = victim.computed
             self.running.remove(victim)
+            victim.running = False
             self._release(victim)
             victim.computed, victim.preemptions = 0, victim.preemptions + 1
             insort(self.waiting, victim, key=lambda w: w.seq)
@@ -340,7 +345,7 @@ class Synthetic:
                 self._set(block, USED, refs - 1, filled, owner)
                 continue
             cached = index < full and self.settings.prefix_cache
-            self._set(block, *((CACHED, 0, self.block_size, s.seq) if cached else (FREE, 0, 0, NONE)))
+            self._set(block, *((CACHED, 0, self.block_size, s.seq) if cached else _UNUSED))
             self._pool[block] = None
             if not cached:
                 self._pool.move_to_end(block, last=False)
@@ -348,18 +353,12 @@ class Synthetic:
         s.table = []
 
     def _get(self, block: int) -> tuple[int, int, int, int]:
-        found = self._blocks.get(block)
-        if found is None:
-            found = (
-                int(self.state[block]), int(self.refcount[block]), int(self.filled[block]), int(self.owner[block])
-            )  # fmt: skip
-        return found
+        return self._cells[block]
 
     def _set(self, block: int, state: int, refcount: int, filled: int, owner: int) -> None:
-        before = self._get(block)[0]
-        self.counts[before] -= 1
+        self.counts[self._cells[block][0]] -= 1
         self.counts[state] += 1
-        self._blocks[block] = (state, refcount, filled, owner)
+        self._cells[block] = self._blocks[block] = (state, refcount, filled, owner)
 
     def _write(self) -> None:
         blocks = np.fromiter(self._blocks, np.intp, len(self._blocks))
@@ -371,7 +370,7 @@ class Synthetic:
 
     def _told(self, s: _Seq) -> SequenceState:
         return SequenceState(
-            seq=s.seq, number=s.seq, status="running" if s in self.running else "waiting", prompt_tokens=s.prompt,
+            seq=s.seq, number=s.seq, status="running" if s.running else "waiting", prompt_tokens=s.prompt,
             known=s.known, computed=s.computed, max_tokens=s.limit - s.prompt,
             limit=s.limit if s.admitted else 0, priority=0,
             arrival=s.arrival, first_token=s.first, last_token=s.last, cached_tokens=s.cached,

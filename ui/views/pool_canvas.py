@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QRegion, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
 from engine.records import NONE, USED
@@ -159,11 +159,15 @@ class PoolCanvas(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        painter.fillRect(event.rect(), self._theme.color("panel"))
-        if self.grid.count:
+        if not self.grid.count:
+            painter.fillRect(event.rect(), self._theme.color("panel"))
+        else:
             if self._dirty:
                 self._render()
-            painter.drawImage(self.origin + QPoint(self._window.x, self._window.y), self._picture)
+            spot = QRect(self.origin + QPoint(self._window.x, self._window.y), self._picture.size())
+            for rest in QRegion(event.rect()).subtracted(spot):  # what the picture covers needs no background
+                painter.fillRect(rest, self._theme.color("panel"))
+            painter.drawImage(spot.topLeft(), self._picture)
             self._words.paint(painter, self.state, self.grid, self._window, self.origin)
             self._paint_card(painter)
         painter.end()

@@ -13,7 +13,7 @@ from ui.paint import cell_image
 from ui.paint.cell_image import Bars, Colours
 from ui.paint.cells import Grid, Window
 from ui.state import EngineState
-from ui.views.pool_shades import FULL, HUES, Shades, rank
+from ui.views.pool_shades import BLANK, FULL, HUES, POINTED, SELECTED, Shades, rank
 
 BARRED = 8  # px: from this pitch on fill is a bar, below it a shade
 GLOW = 4  # steps for which a block just taken glows; more when a frame covers more
@@ -52,14 +52,14 @@ class PoolImage:
         """The image of a window of the grid: blocks `selected` outlined, `chosen` and `pointed` marked."""
         state = self._state
         assert state is not None
-        ranks = cell_image.window_of(self._ranks, grid, window)
+        ranks = cell_image.window_of(self._ranks, grid, window).copy()  # marks are put in below
         self.folding = grid.fold
         if not grid.gutter:
             return self._small(ranks, grid, window, selected, chosen, pointed)
         barred = min(grid.width, grid.height) >= BARRED
-        colour = (self.shades.barred if barred else self.shades.flat)[ranks]
-        self._blank(colour, grid, window)
-        image = cell_image.bodies(colour, grid, self.shades.background)
+        self._blank(ranks, grid, window)
+        table = self.shades.barred if barred else self.shades.flat
+        image = cell_image.bodies(ranks, table, grid, self.shades.background)
         if barred:
             self._bars(image, ranks, grid)
         self._dots(image, ranks, grid)
@@ -72,21 +72,18 @@ class PoolImage:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
         if grid.fold > 1:
             ranks = cell_image.fold(ranks, grid.fold)
-        colour = self.shades.flat[ranks]
-        self._blank(colour, grid, window)
-        marks = ((selected, self.shades.selection), (_one(chosen), self.shades.selection),
-                 (_one(pointed), self.shades.pointed))  # fmt: skip
-        for blocks, tone in marks:
+        self._blank(ranks, grid, window)
+        for blocks, mark in ((selected, SELECTED), (_one(chosen), SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
-            colour[rows // grid.fold, columns // grid.fold] = tone
-        return cell_image.bodies(colour, grid, self.shades.background)
+            ranks[rows // grid.fold, columns // grid.fold] = mark
+        return cell_image.bodies(ranks, self.shades.flat, grid, self.shades.background)
 
-    def _blank(self, colour: Colours, grid: Grid, window: Window) -> None:
+    def _blank(self, ranks: NDArray, grid: Grid, window: Window) -> None:
         """Cells after the last block, in the last row of cells, are no blocks."""
         if window.bottom == grid.rows and window.rows:
             first = (grid.rows - 1) // grid.fold * grid.fold * grid.columns  # the first block of that row
             last = -(-(grid.count - first) // grid.fold) - window.left // grid.fold
-            colour[-1, max(0, last) :] = self.shades.background
+            ranks[-1, max(0, last) :] = BLANK
 
     def _bars(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
         state = self._state

@@ -18,6 +18,7 @@ from ui.theme import Theme
 LEVELS = 16  # steps of fill told apart by shade; exact for blocks of 16 tokens
 FIRST_CACHED, FIRST_USED = 1, 1 + HUES
 RANKS = FIRST_USED + (LEVELS + 1) * HUES
+BLANK, SELECTED, POINTED = RANKS, RANKS + 1, RANKS + 2  # no block; and marks where a cell has one colour only
 FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
 
 _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
@@ -59,7 +60,8 @@ class Shades:
         for level in range(LEVELS + 1):
             start = FIRST_USED + level * HUES
             table[start : start + HUES] = _mix(hues, empty, level / LEVELS)
-        self.flat = packed(table)
+        marks = packed(np.array((panel, light, _rgb(theme, "accent"))))
+        self.flat = np.concatenate((packed(table), marks))
         self.barred = self.flat.copy()
         self.barred[FIRST_USED:FULL] = np.tile(packed(empty), LEVELS)
         self.full = packed(hues)

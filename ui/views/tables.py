@@ -47,7 +47,11 @@ class TablesView(View):
 
 class TablesArea(QAbstractScrollArea):
     """Rows in the order of the engine's own queues: running as they are scheduled, then waiting. Only visible rows
-    are painted. Scrolling sideways moves along the tables."""
+    are painted. Scrolling sideways moves along the tables.
+
+    Attributes:
+        header: height of the line of column names, px.
+    """
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
@@ -61,7 +65,7 @@ class TablesArea(QAbstractScrollArea):
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName("Block tables, a row a sequence")
         context.selection.pointed_changed.connect(self.viewport().update)
-        self._painter = RowPainter(self._theme)
+        self.restyle()
 
     # --- what is shown ---
 
@@ -78,13 +82,10 @@ class TablesArea(QAbstractScrollArea):
     def _state(self) -> EngineState:
         return self._context.cursor.state
 
-    @property
-    def header(self) -> int:
-        """Height of the line of column names, px."""
-        return QFontMetrics(self._theme.font("small")).height() + self._theme.px(4)
-
     def restyle(self) -> None:
+        """Colours or text scale changed."""
         self._painter = RowPainter(self._theme)
+        self.header = QFontMetrics(self._theme.font("small")).height() + self._theme.px(4)
 
     def refresh(self, reveal: bool = False) -> None:
         state = self._state
@@ -162,6 +163,7 @@ class TablesArea(QAbstractScrollArea):
 
     def _paint_rows(self, painter: QPainter, columns: Columns) -> None:
         state, chosen = self._state, self._context.selection
+        panel, hover = self._theme.color("panel"), self._theme.color("hover")
         scroll = self.horizontalScrollBar().value()
         first = self.verticalScrollBar().value() // self._painter.height
         last = first + self.viewport().height() // self._painter.height + 2
@@ -170,11 +172,12 @@ class TablesArea(QAbstractScrollArea):
             info = state.sequences.get(seq)
             if info is None:
                 continue
-            if seq == chosen.seq:
-                painter.fillRect(box, self._theme.color("hover"))
-                edge = QRect(0, box.top(), self._theme.px(2), box.height())
-                painter.fillRect(edge, self._theme.color("selection"))
-            self._painter.paint(painter, box, columns, state, info, scroll)
+            surface = hover if seq == chosen.seq else panel
+            if surface is hover:
+                painter.fillRect(box, surface)
+            self._painter.paint(painter, box, columns, state, info, scroll, surface)
+            if surface is hover:
+                painter.fillRect(QRect(0, box.top(), self._theme.px(2), box.height()), self._theme.color("selection"))
         self._paint_lit(painter, chosen.pointed, "accent")
         self._paint_lit(painter, chosen.block, "selection")
 

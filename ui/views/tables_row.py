@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap
 
 from engine.records import PREFILL
@@ -19,7 +19,7 @@ from ui.views.pool_shades import Shades
 
 _CENTER = Qt.AlignmentFlag.AlignCenter
 _MIDDLE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-KEPT_STRIPS = 256  # pictures of tables; a screen shows fewer rows
+KEPT = 2_000  # pictures of labels, table stretches and last cells; a screen of rows shows a few hundred
 
 
 def doing(info: SequenceInfo) -> tuple[str, str]:
@@ -67,12 +67,12 @@ def shown_of(length: int, scroll: int, capacity: int) -> Shown:
 
 
 class RowPainter:
-    """Paints rows. A table's full cells are painted once and copied until the table changes."""
+    """Paints rows. Text is what costs, so labels and cells are painted once and copied until they change."""
 
     def __init__(self, theme: Theme):
         self._theme = theme
         self._shades = Shades(theme)
-        self._strips: OrderedDict[tuple, QPixmap] = OrderedDict()
+        self._kept: OrderedDict[tuple, QPixmap] = OrderedDict()
         self._mono, self._small = theme.font("mono_small"), theme.font("small")
         self._name = theme.font("mono")
         metrics = QFontMetrics(self._mono)
@@ -82,6 +82,7 @@ class RowPainter:
         self._dim = [QColor(int(c)) for c in self._shades.barred[1 + HUES : 1 + 2 * HUES]]
         self._ring = [QColor(int(c)) for c in self._shades.ring]
         self._ink = [theme.ink_on(colour) for colour in self._full]
+        self._track = theme.color("free")
         self._ink_dim = theme.ink_on(theme.color("panel"))
 
     def columns(self, width: int, num_blocks: int, longest_seq: int) -> Columns:
@@ -95,73 +96,99 @@ class RowPainter:
         return Columns(name, does, table, cell, max(0, (width - table - theme.px(6)) // cell))
 
     def paint(
-        self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, info: SequenceInfo, scroll: int
-    ) -> None:
-        theme, hue = self._theme, info.seq % HUES
-        running = info.status == "running"
-        key = QRect(theme.px(4), box.top() + theme.px(3), theme.px(6), box.height() - theme.px(6))
-        painter.fillRect(key, self._full[hue] if running or info.preempted else theme.color("border"))
-        painter.setFont(self._name)
-        painter.setPen(theme.color("text" if running else "text_dim"))
-        painter.drawText(QRect(columns.name, box.top(), columns.doing - columns.name, box.height()), _MIDDLE,
-                         f"seq {info.seq}")  # fmt: skip
+        self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, info: SequenceInfo, scroll: int,
+        surface: QColor,
+    ) -> None:  # fmt: skip
+        """A row on a background of colour `surface`."""
         words, token = doing(info)
-        painter.setFont(self._small)
-        painter.setPen(theme.color(token))
-        room = QRect(columns.doing, box.top(), columns.table - columns.doing - theme.px(8), box.height() - theme.px(3))
-        words = QFontMetrics(self._small).elidedText(words, Qt.TextElideMode.ElideRight, room.width())
-        painter.drawText(room, _MIDDLE, words)
-        self._progress(painter, room, box, info, hue)
+        key = ("label", info.seq, words, token, columns.table, surface.rgb())
+        label = self._picture(key, QSize(columns.table, box.height()), surface, self._label, columns, info)
+        painter.drawPixmap(self._theme.px(4), box.top(), label)
+        room = columns.table - columns.doing - self._theme.px(8)
+        self._progress(painter, columns.doing, room, box, info)
         table = state.table(info.seq)
         if len(table) and columns.capacity:
-            self._table(painter, box, columns, state, table, scroll)
+            self._table(painter, box, columns, state, table, scroll, surface)
 
-    def _progress(self, painter: QPainter, room: QRect, box: QRect, info: SequenceInfo, hue: int) -> None:
+    def _label(self, painter: QPainter, columns: Columns, info: SequenceInfo) -> None:
+        """Colour key, name and what it does; the picture begins 4 px into the row."""
+        theme, tall, left = self._theme, self.height, self._theme.px(4)
+        running, (words, token) = info.status == "running", doing(info)
+        key = QRect(0, theme.px(3), theme.px(6), tall - theme.px(6))
+        lit = running or info.preempted
+        painter.fillRect(key, self._full[info.seq % HUES] if lit else theme.color("border"))
+        painter.setFont(self._name)
+        painter.setPen(theme.color("text" if running else "text_dim"))
+        name = QRect(columns.name - left, 0, columns.doing - columns.name, tall)
+        painter.drawText(name, _MIDDLE, f"seq {info.seq}")
+        painter.setFont(self._small)
+        painter.setPen(theme.color(token))
+        room = QRect(columns.doing - left, 0, columns.table - columns.doing - theme.px(8), tall - theme.px(3))
+        words = QFontMetrics(self._small).elidedText(words, Qt.TextElideMode.ElideRight, room.width())
+        painter.drawText(room, _MIDDLE, words)
+
+    def _progress(self, painter: QPainter, left: int, room: int, box: QRect, info: SequenceInfo) -> None:
         """A thin line: tokens computed and known on the way to the most that it may come to hold."""
         most = info.limit or info.prompt_tokens + info.max_tokens
         if not most:
             return
-        line = QRect(room.left(), box.bottom() - self._theme.px(3), room.width(), max(2, self._theme.px(2)))
-        painter.fillRect(line, self._theme.color("free"))
-        for tokens, colour in ((info.known, self._dim[hue]), (info.computed, self._full[hue])):
-            line.setWidth(round(room.width() * min(1.0, tokens / most)))
-            painter.fillRect(line, colour)
+        hue, y, tall = info.seq % HUES, box.bottom() - self._theme.px(3), max(2, self._theme.px(2))
+        known, computed = (round(room * min(1.0, tokens / most)) for tokens in (info.known, info.computed))
+        painter.fillRect(left + known, y, room - known, tall, self._track)
+        painter.fillRect(left + computed, y, known - computed, tall, self._dim[hue])
+        painter.fillRect(left, y, computed, tall, self._full[hue])
 
     def _table(
-        self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, table: NDArray, scroll: int
-    ) -> None:
+        self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, table: NDArray, scroll: int,
+        surface: QColor,
+    ) -> None:  # fmt: skip
         part = shown_of(len(table), scroll, columns.capacity)
-        # full cells come from the picture; the last one of the table fills from step to step
+        # full cells come as one picture; the last one of the table fills from step to step
         stop = part.high - 1 if not part.last else part.high
-        x = columns.table
+        x, cell = columns.table, columns.cell
         if stop > part.low:
-            painter.drawPixmap(x, box.top(), self._strip(state, table[part.low : stop], columns.cell))
-        x += (stop - part.low) * columns.cell
+            blocks = table[part.low : stop]
+            key = (cell, surface.rgb(), blocks.tobytes(), state.filled[blocks].tobytes(),
+                   state.refcount[blocks].tobytes(), state.owner[blocks].tobytes())  # fmt: skip
+            size = QSize(cell * len(blocks), self.height)
+            painter.drawPixmap(x, box.top(), self._picture(key, size, surface, self._strip, state, blocks, cell))
+        x += (stop - part.low) * cell
         if part.last:
-            painter.setFont(self._mono)
-            painter.setPen(self._theme.color("text_faint"))
-            gap = QRect(x, box.top(), 2 * columns.cell, box.height())
-            painter.drawText(gap, _CENTER, f"+{len(table) - part.high - 1:,}")
-            x += 2 * columns.cell
-        self._cell(painter, x, box.top(), columns.cell, state, int(table[-1]))
+            rest = f"+{len(table) - part.high - 1:,}"
+            size = QSize(2 * cell, self.height)
+            key = ("rest", cell, surface.rgb(), rest)
+            painter.drawPixmap(x, box.top(), self._picture(key, size, surface, self._rest, rest, size))
+            x += 2 * cell
+        last = table[-1:]
+        key = ("last", cell, surface.rgb(), int(last[0]), int(state.filled[last[0]]), int(state.owner[last[0]]),
+               int(state.refcount[last[0]]))  # fmt: skip
+        picture = self._picture(key, QSize(cell, self.height), surface, self._strip, state, last, cell)
+        painter.drawPixmap(x, box.top(), picture)
 
-    def _strip(self, state: EngineState, blocks: NDArray, cell: int) -> QPixmap:
-        filled, refs, owner = state.filled[blocks], state.refcount[blocks] > 1, state.owner[blocks]
-        key = (cell, blocks.tobytes(), filled.tobytes(), np.packbits(refs).tobytes(), owner.tobytes())
-        found = self._strips.get(key)
+    def _picture(self, key: tuple, size: QSize, surface: QColor, draw: Callable[..., None], *parts) -> QPixmap:
+        """What `draw(painter, *parts)` paints, from before where `key` says that it is the same."""
+        found = self._kept.get(key)
         if found is not None:
-            self._strips.move_to_end(key)
+            self._kept.move_to_end(key)
             return found
-        picture = QPixmap(cell * len(blocks), self.height)
-        picture.fill(Qt.GlobalColor.transparent)
+        picture = QPixmap(size)
+        picture.fill(surface)  # opaque: copying costs no blending
         painter = QPainter(picture)
+        draw(painter, *parts)
+        painter.end()
+        self._kept[key] = picture
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return picture
+
+    def _rest(self, painter: QPainter, text: str, size: QSize) -> None:
+        painter.setFont(self._mono)
+        painter.setPen(self._theme.color("text_faint"))
+        painter.drawText(QRect(0, 0, size.width(), size.height()), _CENTER, text)
+
+    def _strip(self, painter: QPainter, state: EngineState, blocks: NDArray, cell: int) -> None:
         for place, block in enumerate(blocks.tolist()):
             self._cell(painter, place * cell, 0, cell, state, block)
-        painter.end()
-        self._strips[key] = picture
-        while len(self._strips) > KEPT_STRIPS:
-            self._strips.popitem(last=False)
-        return picture
 
     def _cell(self, painter: QPainter, x: int, y: int, cell: int, state: EngineState, block: int) -> None:
         if block >= state.num_blocks:
