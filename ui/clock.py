@@ -1,7 +1,7 @@
 """The only timer of the window. Knows when a frame is due and what frames cost, not what is in them.
 
-60 times a second it calls `on_frame(draw)`. Frames whose painting takes longer than a frame's time are paid back:
-the next ones still collect records, but with `draw` False, so that input and other work keep their share.
+60 times a second it calls `on_frame(draw)`. Frames whose painting takes longer than a frame's time are paid back by
+half: the next ones still collect records, but with `draw` False, so that input and other work keep their share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 FRAME_NS = 16_666_667
 _KEPT = 4096  # frames, about a minute
 # Debt is capped so that one slow frame (a first paint, a resize) doesn't freeze the picture for long.
-_MOST_DEBT = 6 * FRAME_NS
+_MOST_DEBT = 4 * FRAME_NS
 
 
 class FrameStats:
@@ -102,4 +102,4 @@ class FrameClock(QObject):
             return  # a repaint that no frame asked for: an exposed corner, a hovered button
         self._pending = None
         self.stats.add(apply, refresh, nanoseconds)
-        self._debt = min(_MOST_DEBT, max(0, apply + refresh + nanoseconds - FRAME_NS))
+        self._debt = min(_MOST_DEBT, max(0, apply + refresh + nanoseconds - FRAME_NS) // 2)

@@ -6,6 +6,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QDockWidget, QHBoxLayout, QMainWindow, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
+from ui.changes import Kinds
 from ui.glyphs import Glyph, icon
 from ui.labels import MEANING, Elided, Pill
 from ui.theme import Theme
@@ -89,12 +90,20 @@ class TitleBar(QWidget):
         return button
 
 
+# what the user did: the answer must not wait for a view's turn
+_AT_ONCE = Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
+_EVERY_FRAME = 60.0
+
+
 class ViewDock(QDockWidget):
     """The dock of one view.
 
     Signals:
         fill_wanted: this view shall fill the window, or stop doing so.
         shown_changed: the view came in sight or went out of it (closed, or behind another tab).
+
+    Attributes:
+        due: the kinds that changed since the view was refreshed.
     """
 
     fill_wanted = Signal(str)
@@ -105,6 +114,8 @@ class ViewDock(QDockWidget):
         self.setObjectName(view.key)
         self.view = view
         self.shown = False
+        self.due = Kinds.NONE
+        self._next = 0.0  # monotonic time at which the view's turn comes
         self._theme = theme
         self.bar = TitleBar(theme, view.title, self)
         self.setTitleBarWidget(self.bar)
@@ -114,7 +125,8 @@ class ViewDock(QDockWidget):
         self._column.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         self._column.addWidget(view)
         self.setWidget(body)
-        view.summary_changed.connect(self.bar.summary.set_text)
+        self._summary = ""
+        view.summary_changed.connect(self._keep_summary)
         self.bar.fill_wanted.connect(lambda: self.fill_wanted.emit(view.key))
         self.bar.close_wanted.connect(self.close)
         self.visibilityChanged.connect(self._set_shown)
@@ -122,6 +134,29 @@ class ViewDock(QDockWidget):
         self.topLevelChanged.connect(self.follow_tabs)
         self.restyle()
         self.refresh_mark()
+
+    @property
+    def leisurely(self) -> bool:
+        """Redrawn less than every frame; two of these never share a frame."""
+        return self.view.rate < _EVERY_FRAME
+
+    def wants(self, now: float) -> bool:
+        """Whether the view is to be redrawn in this frame."""
+        return bool(self.due) and (not self.leisurely or now >= self._next or self.urgent)
+
+    @property
+    def urgent(self) -> bool:
+        return bool(self.due & _AT_ONCE)
+
+    def take(self, now: float) -> Kinds:
+        """What is due; it counts as done, and the next turn is set."""
+        due, self.due = self.due, Kinds.NONE
+        self._next = now + 1 / self.view.rate
+        return due
+
+    def show_summary(self) -> None:
+        """Put the latest summary into the title; a few times a second, because faster can't be read."""
+        self.bar.summary.set_text(self._summary)
 
     def restyle(self) -> None:
         px = self._theme.px
@@ -153,6 +188,9 @@ class ViewDock(QDockWidget):
         window = self.parentWidget()
         tabbed = isinstance(window, QMainWindow) and bool(window.tabifiedDockWidgets(self))
         self.bar.set_titled(not tabbed or self.isFloating())
+
+    def _keep_summary(self, text: str) -> None:
+        self._summary = text
 
     def _set_shown(self, shown: bool) -> None:
         if shown != self.shown:

@@ -14,6 +14,9 @@ from ui.figures import Headline
 from ui.theme import Theme
 
 
+_MOST_SPARE = 72  # pixels between figures at text scale 1; farther apart they no longer read as one row
+
+
 class Figure(NamedTuple):
     key: str
     label: str
@@ -85,9 +88,11 @@ class HeadlineNumbers(QWidget):
         theme, painter = self._theme, QPainter(self)
         value_metrics, label_metrics = self._metrics()
         kept = self.shown()
-        spare = (self.width() - sum(self._slot(figure) for figure in kept)) // max(1, len(kept))
+        room = self.width() - sum(self._slot(figure) for figure in kept)
+        spare = min(room // max(1, len(kept)), theme.px(_MOST_SPARE))
         height = value_metrics.capHeight() + theme.px(6) + label_metrics.height()
-        top, left = (self.height() - height) // 2, 0
+        top = (self.height() - height) // 2
+        left = room - spare * len(kept) if room > spare * (len(kept) + 1) else 0  # a very wide bar: at its right end
         for figure in kept:
             width = self._slot(figure) + spare
             painter.setFont(theme.font("headline"))

@@ -49,9 +49,9 @@ class Row:
 Rows = tuple[Row, ...]
 
 ROOMY: Rows = (
-    Row((Cell(("pool",), 0.58), Cell(("tables",), 0.42)), 0.39),
-    Row((Cell(("batch",), 0.58), Cell(("requests",), 0.42)), 0.29),
-    Row((Cell(("speculation",), 0.44), Cell(("memory",), 0.25), Cell(("latency",), 0.31)), 0.32),
+    Row((Cell(("pool",), 0.58), Cell(("tables",), 0.42)), 0.36),
+    Row((Cell(("batch",), 0.58), Cell(("requests",), 0.42)), 0.33),
+    Row((Cell(("speculation",), 0.44), Cell(("memory",), 0.25), Cell(("latency",), 0.31)), 0.31),
 )
 TIGHT: Rows = (
     Row((Cell(("pool",), 0.56), Cell(("tables",), 0.44)), 0.50),
@@ -93,10 +93,18 @@ class Remembered:
     """What of the window outlives a run."""
 
     theme: str = "dark"
-    scale: float = 1.0
+    scale: float | None = None  # None: never chosen, it follows the screen
     geometry: str = ""  # Qt's own bytes, base64
     docks: str = ""
     controls: bool = True
+
+
+def fitting_scale(screen_height: int) -> float:
+    """The text scale to begin with on a screen of so many (device-independent) pixels: a projector or a large
+    screen at 1:1 is read from afar."""
+    if screen_height >= 1900:
+        return 1.75
+    return 1.25 if screen_height >= 1400 else 1.0
 
 
 def load(store: Store) -> Remembered:
@@ -108,7 +116,7 @@ def load(store: Store) -> Remembered:
     geometry, docks = saved.get("geometry"), saved.get("docks")
     return Remembered(
         theme=theme if theme in ("dark", "light") else "dark",
-        scale=min(2.0, max(1.0, float(scale))) if isinstance(scale, int | float) else 1.0,
+        scale=min(2.0, max(1.0, float(scale))) if isinstance(scale, int | float) else None,
         geometry=geometry if isinstance(geometry, str) else "",
         docks=docks if isinstance(docks, str) else "",
         controls=saved.get("controls") is not False,

@@ -40,6 +40,7 @@ class Timeline(QFrame):
         self._span = (0, 0)  # first and last step on the track
         self._wanted: int | None = None  # where the mouse is dragging to; carried out once a frame
         self._dragging = False
+        self._state = context.source.state
         self._short = False
         self.restyle()
 
@@ -69,6 +70,9 @@ class Timeline(QFrame):
         due = monotonic() - self._folded_at > _EVERY
         if self._image is None or (span != self._span and due and not self._dragging):
             self._fold()
+            self.update()
+        if self._context.source.state != self._state:
+            self._state = self._context.source.state
             self.update()
 
     def cursor_moved(self) -> None:
@@ -139,8 +143,9 @@ class Timeline(QFrame):
             painter.fillRect(rest, theme.color("panel", 0.72))
         self._paint_unreachable(painter, track)
         self._paint_marks(painter, track)
-        self._paint_head(painter, track, head, live)
-        self._paint_words(painter, track, live)
+        sign, token = self._sign(live)
+        self._paint_head(painter, track, head, token)
+        self._paint_words(painter, track, live, sign, token)
         painter.end()
 
     def _paint_unreachable(self, painter: QPainter, track: QRect) -> None:
@@ -161,9 +166,17 @@ class Timeline(QFrame):
             painter.fillRect(QRect(x, track.top() - theme.px(2), 1, track.height() + theme.px(4)), colour)
             painter.fillRect(QRect(x - size + 1, track.top() - theme.px(4), 2 * size - 1, size), colour)
 
-    def _paint_head(self, painter: QPainter, track: QRect, x: int, live: bool) -> None:
+    def _sign(self, live: bool) -> tuple[str, str]:
+        """What stands at the right end, and its colour."""
+        if not live:
+            return "→ LIVE", "mark"
+        if self._context.source.state in ("dead", "ended"):
+            return "■ END", "danger"
+        return ("● LIVE", "accepted") if self._context.source.state == "ready" else ("● LIVE", "unavailable")
+
+    def _paint_head(self, painter: QPainter, track: QRect, x: int, token: str) -> None:
         theme = self._theme
-        colour = theme.color("accepted" if live else "mark")
+        colour = theme.color(token)
         painter.fillRect(QRect(x - 1, track.top() - theme.px(2), theme.px(2), track.height() + theme.px(4)), colour)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(theme.pen("panel", 2))
@@ -171,13 +184,13 @@ class Timeline(QFrame):
         painter.drawEllipse(QPoint(x, track.center().y()), theme.px(7), theme.px(7))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
 
-    def _paint_words(self, painter: QPainter, track: QRect, live: bool) -> None:
+    def _paint_words(self, painter: QPainter, track: QRect, live: bool, sign: str, token: str) -> None:
         theme, px = self._theme, self._theme.px
         painter.setFont(theme.font("strong"))
-        painter.setPen(theme.color("accepted" if live else "mark"))
+        painter.setPen(theme.color(token))
         side = QRect(track.right() + px(16), track.top(), self.width() - track.right() - px(16), track.height())
         middle = Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(side, middle, "● LIVE" if live else "→ LIVE")
+        painter.drawText(side, middle, sign)
         if self._short:
             return
         room = self.width() - track.left() - px(16)

@@ -75,6 +75,10 @@ class TopBar(QFrame):
         if badge != self.badge.text():
             self.badge.set(badge, token, f"{source.title}\n{MEANING[source.provenance]}")
             self._arrange()
+        up = source.state == "ready"
+        for button in (self.pause, self.step, self.speed):
+            if button.isEnabled() != up:
+                button.setEnabled(up)
         glyph = Glyph.PLAY if transport.paused else Glyph.PAUSE
         if glyph is not self._glyph:
             self._glyph = glyph

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _APPLY_NS = 6_000_000  # of a frame's 16.7 ms; what is left over waits for the next frame
-_BATCH = 32  # messages taken at a time, so that the clock is looked at between them
+_BATCH = 4  # messages taken at a time, so that the clock is looked at between them
 _NUMBERS_EVERY = 0.25  # s: figures that change faster can't be read
 _HINTS_EVERY = 0.5  # s
 _SHORT = 480  # pixels of height at text scale 1, below which bars give up their second rows
@@ -75,7 +75,9 @@ class Window(QMainWindow):
         self.setWindowTitle("Servescope")
         self._store = settings or layout.NoStore()
         remembered = layout.load(self._store)
-        self.theme = Theme(theme or remembered.theme, scale or remembered.scale, self)
+        screen = QApplication.primaryScreen().availableGeometry().height()
+        scale = scale or remembered.scale or layout.fitting_scale(screen)
+        self.theme = Theme(theme or remembered.theme, scale, self)
         self.mirror = Mirror()
         self.cursor = Cursor(self.mirror)
         self.selection = Selection(self)
@@ -275,14 +277,13 @@ class Window(QMainWindow):
             self._numbers_at = now
         if self.topbar.short:
             self.badge.set(*self.topbar.badge.content())
-        self.topbar.refresh(numbers or bool(kinds & (Kinds.CURSOR | Kinds.THEME)))
-        if kinds:
-            if self._visible_state():
-                for dock in self.deck.docks.values():
-                    if dock.shown and kinds & dock.view.kinds:
-                        self._refresh(dock, kinds)
-            if kinds & Kinds.SOURCE:
-                self.banner.refresh()
+        numbers = numbers or bool(kinds & (Kinds.CURSOR | Kinds.THEME))
+        self.topbar.refresh(numbers)
+        if self._in_sight():
+            self._draw_views(kinds, now)
+        if numbers:
+            for dock in self.deck.docks.values():
+                dock.show_summary()
         if now - self._hints_at >= _HINTS_EVERY or kinds & (Kinds.SETTINGS | Kinds.SOURCE | Kinds.CURSOR):
             self._hints_at = now
             self.controls.refresh(kinds)
@@ -291,6 +292,18 @@ class Window(QMainWindow):
                 dock.refresh_mark()
         if not self.cursor.is_live:
             self._say_past()
+
+    def _draw_views(self, kinds: Kinds, now: float) -> None:
+        """Views in sight, each at its own rate; those that aren't drawn every frame take turns."""
+        turn_taken = False
+        for dock in self.deck.docks.values():
+            if not dock.shown:
+                continue
+            dock.due |= kinds & dock.view.kinds
+            if not dock.wants(now) or (turn_taken and dock.leisurely and not dock.urgent):
+                continue
+            turn_taken |= dock.leisurely
+            self._refresh(dock, dock.take(now))
 
     def _refresh(self, dock: ViewDock, kinds: Kinds) -> None:
         view = dock.view
@@ -302,11 +315,12 @@ class Window(QMainWindow):
                 self._broken.add(view.key)
                 self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")
 
-    def _visible_state(self) -> bool:
+    def _in_sight(self) -> bool:
         return self.isVisible() and not self.isMinimized()
 
     def _shown(self, key: str, shown: bool) -> None:
         if shown:
+            self.deck.docks[key].due = Kinds.NONE
             self._refresh(self.deck.docks[key], Kinds.ALL)
 
     def _mark_due(self, kinds: Kinds) -> None:

@@ -59,13 +59,35 @@ def test_a_view_that_fails_is_named_once_and_the_others_go_on(qtbot, caplog):
     assert h.window.banner.text == ""
 
 
+def test_views_of_words_take_turns_and_answer_the_user_at_once(qtbot):
+    h = Harness(qtbot)
+    slow = ("memory", "latency", "requests")
+    for key in slow:
+        type(h.view(key)).rate = 2.0
+    h.run(2)
+    for key in slow:
+        h.window.deck.docks[key]._next = 0.0  # its turn has come
+        h.view(key).seen.clear()
+    h.source.advance(1)
+    h.frame()
+    assert sum(len(h.view(key).seen) for key in slow) == 1
+    h.frame(2)
+    assert [len(h.view(key).seen) for key in slow] == [1, 1, 1]  # and nothing that was due is lost
+    h.source.advance(1)
+    h.frame(3)
+    assert [len(h.view(key).seen) for key in slow] == [1, 1, 1]
+    h.window.selection.choose(seq=1)
+    h.frame()
+    assert [len(h.view(key).seen) for key in slow] == [2, 2, 2]
+
+
 def test_time_for_applying_is_capped(qtbot, monkeypatch):
     h = Harness(qtbot)
     monkeypatch.setattr("ui.window._APPLY_NS", 0)
     h.source.advance(200)
     h.window._on_frame(True)
     assert 40 < h.window.mirror.last_step < 240  # a batch, and the rest next time
-    for _ in range(20):
+    for _ in range(60):
         h.window._on_frame(True)
     assert h.window.mirror.last_step == 240
 
@@ -141,6 +163,11 @@ def test_damaged_memory_gives_the_defaults(qtbot, saved):
     h = Harness(qtbot, settings=store, theme=None, scale=None, size=None)
     assert h.window.theme.name == "dark" and h.window.theme.scale == 1.0
     assert all(dock.shown for dock in h.window.deck.docks.values())
+
+
+@pytest.mark.parametrize(("height", "scale"), [(720, 1.0), (1080, 1.0), (1440, 1.25), (2160, 1.75)])
+def test_text_begins_as_large_as_the_screen_asks(height, scale):
+    assert layout.fitting_scale(height) == scale
 
 
 def test_theme_change_reaches_the_views(qtbot):

@@ -177,7 +177,7 @@ class ControlsPanel(QFrame):
         self._limits = ready.limits if ready else limits(_UNKNOWN, 16, 4096)
         for key, slider in self.sliders.items():
             if key in self._limits:
-                slider.set_limit(self._limits[key], _scale(key, self._limits[key]))
+                slider.set_limit(self._limits[key], _scale(key, self._limits[key]), told=ready is not None)
 
     def _show_settings(self) -> None:
         live = self._context.cursor.is_live
@@ -185,8 +185,9 @@ class ControlsPanel(QFrame):
         for key, control in (self.sliders | self.segments).items():
             if not self.sender.pending(key) or not live:
                 control.set_value(getattr(settings, key))
+        up = self._context.mirror.ready is not None and self._context.source.state == "ready"
         for widget in (*self.sliders.values(), *self.segments.values()):
-            widget.setEnabled(live)
+            widget.setEnabled(live and up)
         self._past.setVisible(not live)
         if not live:
             self._past.setText(f"As of step {self._context.cursor.step:,}. Esc returns to now, to change them.")
@@ -194,8 +195,8 @@ class ControlsPanel(QFrame):
 
     def _show_hints(self) -> None:
         now = self._situation()
-        for key in _ENGINE:
-            self.sliders[key].set_hint(reasons.hint(key, now))
+        for key, slider in self.sliders.items():
+            slider.set_hint(reasons.hint(key, now))
         self.workload.show_hints(now)
 
     def _situation(self) -> reasons.Situation:

@@ -141,6 +141,25 @@ def _output_tokens(now: Situation) -> str:
     return f"with its prompt {blocks:,} blocks · {fits:,} such fit the pool"
 
 
+def _temperature(now: Situation) -> str:
+    return "greedy: always the likeliest" if now.settings.temperature == 0 else "below 1 sharper, above 1 flatter"
+
+
+def _top_k(now: Situation) -> str:
+    k = now.settings.top_k
+    return f"among the {k:,} likeliest" if k else "0: off"
+
+
+def _top_p(now: Situation) -> str:
+    p = now.settings.top_p
+    return f"among the likeliest that sum to {p:g}" if p < 1 else "1: off"
+
+
+def _min_p(now: Situation) -> str:
+    p = now.settings.min_p
+    return f"at least {p:g} × the likeliest" if p else "0: off"
+
+
 _HINTS = {
     "max_batch": _max_batch,
     "max_context": _max_context,
@@ -150,4 +169,8 @@ _HINTS = {
     "rate": _rate,
     "prompt_tokens": _prompt_tokens,
     "output_tokens": _output_tokens,
+    "temperature": _temperature,
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "min_p": _min_p,
 }

@@ -76,9 +76,10 @@ class SettingSlider(QWidget):
         self._head.setSpacing(px(4))
         self.box.setFixedWidth(px(76))
 
-    def set_limit(self, limit: Limit, scale: Scale) -> None:
-        self._limit.set_text(limit_line(self.key, limit))
-        self._limit.setToolTip(limit_story(limit))
+    def set_limit(self, limit: Limit, scale: Scale, told: bool = True) -> None:
+        """`told` False: nobody knows the real range yet."""
+        self._limit.set_text(limit_line(self.key, limit) if told else "the range is known once the engine is up")
+        self._limit.setToolTip(limit_story(limit) if told else "")
         self._scale = scale
         self.slider.blockSignals(True)
         self.slider.setRange(0, len(scale) - 1)

@@ -20,6 +20,8 @@ class View(QWidget):
         key: stable name, used for the layout that is remembered.
         title: what the panel is called.
         kinds: the changes that this view redraws for.
+        rate: redraws a second that are worth their time; words need fewer than pictures. What the user does
+            (selection, cursor, theme) is drawn at once whatever the rate.
         provenance: whether what it shows is measured, derived, simulated or unavailable.
     """
 
@@ -28,6 +30,7 @@ class View(QWidget):
     key: str
     title: str
     kinds: Kinds = Kinds.ALL
+    rate: float = 60.0
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
