@@ -93,22 +93,25 @@ def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
     kind = str(config.get("model_type", "none"))
     if kind not in ARCHITECTURES:
         raise ModelProblem(f"model type '{kind}' in config.json is not supported; {_SUPPORTED}")
-    if config.get("quantization_config"):
-        method = dict(config["quantization_config"]).get("quant_method", "unknown")
-        raise ModelProblem(
-            f"this checkpoint is quantised ({method}), which is not supported; take its unquantised safetensors "
-            "or a GGUF file"
-        )
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise ModelProblem(f"activation '{activation}' in config.json is not supported; only silu is")
     try:
-        parsed = _parse_huggingface(kind, config)
+        _refuse_quantised(config)
+        return _bound_by_window(_parse_huggingface(kind, config), _huggingface_window(kind, config))
     except KeyError as error:
         raise ModelProblem(f"config.json lacks {error}; fetch the model again") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelProblem(f"config.json can't be read ({error}); fetch the model again") from None
-    return _bound_by_window(parsed, _huggingface_window(kind, config))
+
+
+def _refuse_quantised(config: Mapping[str, Any]) -> None:
+    if quantisation := config.get("quantization_config"):
+        method = quantisation.get("quant_method", "unknown")
+        raise ModelProblem(
+            f"this checkpoint is quantised ({method}), which is not supported; take its unquantised safetensors "
+            "or a GGUF file"
+        )
 
 
 def _parse_huggingface(kind: str, config: Mapping[str, Any]) -> ModelConfig:
@@ -187,12 +190,12 @@ def from_gguf(fields: Mapping[str, Any], vocabulary: int, tied: bool, qkv_bias: 
         raise ModelProblem("this GGUF file holds a mixture of experts, which is not supported")
     try:
         config = _parse_gguf(kind, fields, vocabulary, tied, qkv_bias)
+        window = fields.get(f"{kind}.attention.sliding_window")
+        return _bound_by_window(config, int(window) if window else None)
     except KeyError as error:
         raise ModelProblem(f"the GGUF file's metadata lack {error}; fetch the file again") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise ModelProblem(f"the GGUF file's metadata can't be read ({error}); fetch it again") from None
-    window = fields.get(f"{kind}.attention.sliding_window")
-    return _bound_by_window(config, int(window) if window else None)
 
 
 def _parse_gguf(

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.model import architecture
 from engine.model.architecture import ModelConfig
@@ -98,13 +100,13 @@ class GgufCheckpoint:
         self.rope_divisors = self._read_rope_divisors()
 
     def read(self, name: str) -> torch.Tensor:
-        tensor = torch.from_numpy(self._file.read(self._names[name]))
+        values = self._file.read(self._names[name])
         if architecture.ARCHITECTURES[self.config.architecture][2]:
             if ".q_proj." in name:
-                return unpermute(tensor, self.config.heads)
-            if ".k_proj." in name:
-                return unpermute(tensor, self.config.kv_heads)
-        return tensor
+                values = unpermute(values, self.config.heads)
+            elif ".k_proj." in name:
+                values = unpermute(values, self.config.kv_heads)
+        return torch.from_numpy(values)
 
     def _read_rope_divisors(self) -> torch.Tensor | None:
         if _ROPE_DIVISORS not in self._file.tensors:
@@ -127,10 +129,10 @@ def huggingface_name(name: str) -> str:
     return name
 
 
-def unpermute(rows: torch.Tensor, heads: int) -> torch.Tensor:
+def unpermute(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """GGUF keeps each head's rows of q and k as pairs to rotate, (d/2, 2); Hugging Face as halves, (2, d/2).
 
     Works on weights (heads·d, D) and biases (heads·d).
     """
-    rest = rows.shape[1:]
-    return rows.view(heads, rows.shape[0] // heads // 2, 2, *rest).transpose(1, 2).reshape(rows.shape)
+    pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

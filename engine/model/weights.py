@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -130,25 +132,34 @@ def _list(names: list[str]) -> str:
 def _read_all(
     source: Checkpoint, plan: Plan, dtype: torch.dtype, device: torch.device, progress: Progress
 ) -> dict[str, torch.Tensor]:
-    """In threads: gguf's arithmetic is numpy's, which lets go of the interpreter lock on arrays this large."""
     total = sum(math.prod(shape) for parts in plan.values() for _, shape in parts)
+    incoming = _read_ahead(source, [part for parts in plan.values() for part, _ in parts])
     read: dict[str, torch.Tensor] = {}
     done = 0
-
-    def build(item: tuple[str, list[tuple[str, Shape]]]) -> tuple[str, torch.Tensor, int]:
-        name, parts = item
-        rows = sum(shape[0] for _, shape in parts)
-        whole = torch.empty((rows, *parts[0][1][1:]), dtype=dtype)
-        for part, view in zip(parts, whole.split([shape[0] for _, shape in parts]), strict=True):
-            view.copy_(source.read(part[0]))
-        return name, whole.to(device), whole.numel()
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for name, tensor, count in pool.map(build, plan.items()):
-            read[name] = tensor
-            done += count
-            progress("loading weights", done * dtype.itemsize, total * dtype.itemsize)
+    for name, parts in plan.items():
+        kept = torch.float32 if name.endswith("norm") else dtype  # norms are computed in float32 anyway
+        rows = [shape[0] for _, shape in parts]
+        whole = torch.empty((sum(rows), *parts[0][1][1:]), dtype=kept)
+        for view in whole.split(rows):
+            view.copy_(next(incoming))
+        read[name] = whole.to(device)
+        done += whole.numel()
+        progress("loading weights", done * dtype.itemsize, total * dtype.itemsize)
     return read
+
+
+def _read_ahead(source: Checkpoint, names: list[str]) -> Iterator[torch.Tensor]:
+    """Tensors in order, read in threads a few ahead. numpy lets go of the interpreter lock on arrays this large;
+    torch stays on the caller's thread, where its own threads are (a team of them for each reader is slower)."""
+    workers = min(8, os.cpu_count() or 1)
+    waiting: deque[Future[torch.Tensor]] = deque()
+    with ThreadPoolExecutor(workers, "weights") as pool:
+        for name in names:
+            waiting.append(pool.submit(source.read, name))
+            if len(waiting) > 2 * workers:  # a large checkpoint never stands in memory as float32 whole
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _assemble(source: Checkpoint, read: dict[str, torch.Tensor], device: torch.device) -> Weights:

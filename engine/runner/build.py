@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.config import EngineConfig
-from engine.memory import resident_bytes
+from engine.memory import give_back, resident_bytes
 from engine.model.cache import Progress, no_progress
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
@@ -29,6 +29,7 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     try:
         model, weights = load(files, dtype, device, progress)
         runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline)
+        give_back()
         asked = config.settings.kv_blocks
         fits = max(MIN_BLOCKS, min(asked, runner.max_blocks()))
         runner.resize(fits)
