@@ -68,28 +68,32 @@ class Child:
     # --- the supervisor's thread ---
 
     def _supervise(self, config: bytes, target: str) -> None:
-        last = b""
         try:
             records, commands = self._start(config, target)
-        except Exception as error:
-            reason = f"The engine's process could not be started: {error}"
-            self.backlog.put(encode(Died(reason=reason, detail=traceback.format_exc())))
-        else:
             threading.Thread(target=self._write, args=(commands,), name="engine-commands", daemon=True).start()
-            with contextlib.suppress(EOFError, OSError):
-                while True:
-                    data = records.recv_bytes()
-                    self.backlog.put(data)
-                    last = tag_of(data)
+            last = self._receive(records)
             code = self._reap()
             if last not in (b"Died", b"Ended"):
                 self.backlog.put(encode(Died(reason=explain(code), detail=self._log.tail())))
-            records.close()
+        except Exception as error:
+            what = "started" if self._process is None else "read from"
+            reason = f"The engine's process could not be {what}: {error}. Restart it."
+            self.backlog.put(encode(Died(reason=reason, detail=traceback.format_exc())))
         finally:
             self._started.set()
             self._commands.put(None)
             self._log.close()
             self.backlog.close()
+
+    def _receive(self, records: Connection) -> bytes:
+        """Read until the child's end of the pipe is gone; the tag of the last message."""
+        last = b""
+        with records, contextlib.suppress(EOFError, OSError):
+            while True:
+                data = records.recv_bytes()
+                self.backlog.put(data)
+                last = tag_of(data)
+        return last
 
     def _start(self, config: bytes, target: str) -> tuple[Connection, Connection]:
         context = multiprocessing.get_context("spawn")

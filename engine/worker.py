@@ -45,11 +45,17 @@ Builder = Callable[[EngineConfig, Progress], Built]
 
 
 def main(commands: Connection, records: Connection, config: bytes) -> None:
-    """What the client spawns: the real engine. torch is imported here, after the pipes work."""
+    """What the client spawns: the real engine."""
+    serve(commands, records, config, _build)
+
+
+def _build(config: EngineConfig, progress: Progress) -> Built:
+    """torch is imported here, when the pipes already work: it takes over a second."""
+    progress("starting torch", 0, 0)
     _share_cores()
     from engine.build import build
 
-    serve(commands, records, config, build)
+    return build(config, progress)
 
 
 def _share_cores() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from queue import SimpleQueue
@@ -331,3 +332,15 @@ def _then_stop(step, inbox):
         return step()
 
     return stepping
+
+
+def test_openmp_threads_sleep_unless_the_user_said_otherwise(monkeypatch):
+    from engine.worker import _share_cores
+
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    _share_cores()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    _share_cores()
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
