@@ -23,7 +23,7 @@ def per_bin(x: NDArray, weights: NDArray, low: float, high: float, bins: int) ->
     """Sums of `weights` in equal bins of the axis."""
     if high <= low or not len(x):
         return np.zeros(bins)
-    place = ((x - low) * (bins / (high - low))).astype(np.int64)
+    place = np.floor((x - low) * (bins / (high - low))).astype(np.int64)
     inside = (place >= 0) & (place < bins)
     return np.bincount(place[inside], weights=weights[inside], minlength=bins)
 

@@ -1,0 +1,94 @@
+"""The memory view: parts that sum, said of what; a bar whose pixels are its bytes."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint
+
+from tests.support.synthetic import NoProbe
+from tests.ui.scenes import scene, show
+from ui.context import ViewContext
+from ui.contracts import DeviceMemory
+from ui.paint.stacked_bar import split
+from ui.views.memory import MemoryView
+
+GIB = 1 << 30
+
+
+def with_card(context: ViewContext) -> ViewContext:
+    sample = DeviceMemory(
+        name="NVIDIA H200", total=140 * GIB, used=3 * GIB, reserved=GIB // 4, process=2 * GIB, others=GIB // 2
+    )
+    return ViewContext(**{**context.__dict__, "probe": NoProbe(sample)})
+
+
+@pytest.mark.parametrize("width", [7, 50, 333])
+def test_a_bar_is_split_to_the_pixel(width):
+    found = split([3.0, 0.0, 1.0, 5.5], width)
+    assert sum(found) == width and found[1] == 0 and min(found[0], found[2], found[3]) >= 1
+
+
+def test_a_sliver_is_still_seen():
+    assert split([1e9, 1.0], 100) == [99, 1]
+
+
+def test_without_a_card_it_is_the_process_and_says_so(qtbot):
+    view = show(qtbot, MemoryView(scene()), 320, 300)
+    assert "engine process" in view._summary
+    assert sum(part.bytes for part in view.shown.parts) == view.context.cursor.state.memory.resident
+
+
+def test_with_a_card_it_is_the_card(qtbot):
+    view = show(qtbot, MemoryView(with_card(scene())), 420, 360)
+    assert view._summary == "NVIDIA H200 · 3.00 GiB of 140 GiB used"
+    assert sum(part.bytes for part in view.shown.parts) == 3 * GIB
+    assert "unexplained" in [part.name for part in view.shown.parts]
+
+
+def test_the_formula_has_the_models_numbers(qtbot):
+    view = show(qtbot, MemoryView(scene()), 600, 300)
+    words = [text for text, _ in view._foot(view.shown, 2000)]
+    assert words[-1] == "KV 2·L·H_kv·d_h·n = 2·30·3·64·2 = 22.5 KiB per token"
+    assert [text for text, _ in view._foot(view.shown, 10)][-1] == "KV 22.5 KiB per token"
+
+
+def test_the_bar_has_the_colours_of_its_parts(qtbot):
+    view = show(qtbot, MemoryView(scene()), 600, 300)
+    image = view.grab().toImage()
+    boxes = [(box, part) for box, part in view._hits if box.top() == view._hits[0][0].top()]
+    assert [part.name for _, part in boxes][:3] == ["weights", "KV used", "KV cached"]
+    for box, part in boxes:
+        if box.width() > 4:
+            assert image.pixelColor(box.right() - 1, box.bottom() - 1).name() == view.theme.color(part.token).name()
+
+
+def test_hovering_a_part_lights_it_and_tells_of_it(qtbot, monkeypatch):
+    told = []
+    monkeypatch.setattr(MemoryView, "tip", lambda self, where, text: told.append(text))
+    view = show(qtbot, MemoryView(scene()), 600, 300)
+    view.grab()
+    box, part = view._hits[0]
+    qtbot.mouseMove(view, QPoint(2, 290))
+    qtbot.mouseMove(view, box.center())
+    assert view._lit is part and part.note in told[-1]
+
+
+def test_before_anything_is_told_it_waits(qtbot):
+    context = scene(steps=0)
+    context.mirror.live.memory = None
+    view = show(qtbot, MemoryView(context), 320, 200)
+    assert view.shown is None and not view.grab().isNull()
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+@pytest.mark.parametrize("card", [False, True])
+@pytest.mark.parametrize("size", [(160, 60), (320, 180), (420, 700), (1600, 800)])
+def test_rows_stay_inside_and_apart(qtbot, size, card, scale):
+    context = scene(steps=120)
+    context.theme.set_scale(scale)
+    view = show(qtbot, MemoryView(with_card(context) if card else context), *size)
+    view.grab()
+    rows = [box for box, _ in view._hits if box.top() != view._hits[0][0].top()]
+    for index, box in enumerate(rows):
+        assert view.rect().contains(box)
+        assert not any(box.intersects(other) for other in rows[index + 1 :])
