@@ -3,15 +3,19 @@ refused requests. One at a time, the gravest first; empty, it takes no room."""
 
 from __future__ import annotations
 
+from time import monotonic
+
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
-from engine.records import Loading, Refused
+from engine.records import Loading, Notice, Refused
 from ui.contracts import Source
 from ui.explain import size
 from ui.glyphs import Glyph, icon
 from ui.mirror import Mirror
 from ui.theme import Theme
+
+_INFO_STAYS = 12.0  # s: long enough to read twice; warnings stay until they are dismissed
 
 
 class Banner(QFrame):
@@ -31,6 +35,8 @@ class Banner(QFrame):
         self.setObjectName("banner")
         self._theme, self._mirror, self._source = theme, mirror, source
         self._last: object = None
+        self._newest: object = None
+        self._since = 0.0
         self._own: list[tuple[str, str]] = []  # (text, token) from the window itself
         self._label = QLabel()
         self._label.setWordWrap(True)
@@ -106,6 +112,11 @@ class Banner(QFrame):
     def _notice(self) -> None:
         notices = self._mirror.notices
         newest, more = notices[-1], self._unread() - 1
+        if newest is not self._newest:
+            self._newest, self._since = newest, monotonic()
+        elif isinstance(newest, Notice) and newest.level == "info" and monotonic() - self._since > _INFO_STAYS:
+            self._dismissed()
+            return
         if isinstance(newest, Refused):
             text, token = f"Request {newest.number} was not taken: {newest.message}", "warning"
         else:

@@ -108,6 +108,8 @@ class Deck(QMainWindow):
         if self._before is not None:
             self.restoreState(self._before, VERSION)
             self._before = None
+        if self._rows is not None:
+            self._settle()
 
     def under_mouse(self) -> str | None:
         """The view that the mouse is over."""
@@ -164,7 +166,8 @@ class Deck(QMainWindow):
         self.resizeDocks(heads, heights, Qt.Orientation.Vertical)
 
     def event(self, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.MouseButtonPress:  # on the gaps between docks: the user sets sizes now
+        # A press on a gap between docks: the user sets sizes now. Presses that views ignore arrive here too.
+        if event.type() == QEvent.Type.MouseButtonPress and self.childAt(event.position().toPoint()) is None:
             self._customised()
         return super().event(event)
 

@@ -112,6 +112,7 @@ class ViewDock(QDockWidget):
     def __init__(self, view: View, theme: Theme, parent: QWidget | None = None):
         super().__init__(view.title, parent)
         self.setObjectName(view.key)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # a click beside an input takes the focus from it
         self.view = view
         self.shown = False
         self.due = Kinds.NONE

@@ -113,7 +113,7 @@ class Timeline(QFrame):
         columns = history.slice()
         self._span = (history.first, history.last)
         self._folded_at = monotonic()
-        count = max(1, track.width() // 2)
+        count = max(1, round(track.width() * self.devicePixelRatioF()) // 2)
         decode = fold(columns.decode + columns.accepted + columns.rejected, count)
         prefill = fold(columns.prefill, count)
         top = max(1.0, float((decode + prefill).max(initial=0.0)))

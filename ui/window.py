@@ -264,7 +264,7 @@ class Window(QMainWindow):
     def _collect(self, start: int) -> None:
         """Take and apply what came, as long as the frame's share of time lasts."""
         while messages := self.context.source.poll(_BATCH):
-            self._due |= self.mirror.apply_all(messages) | Kinds.STEPS
+            self._due |= self.mirror.apply_all(messages)
             if perf_counter_ns() - start > _APPLY_NS:
                 break
 

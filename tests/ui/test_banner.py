@@ -70,3 +70,20 @@ def test_death_comes_before_notices(qtbot):
     h.source.state = "dead"
     h.frame()
     assert "out of memory" in h.window.banner.text
+
+
+def test_information_goes_by_itself_and_warnings_stay(qtbot, monkeypatch):
+    h = Harness(qtbot)
+    now = 100.0
+    monkeypatch.setattr("ui.banner.monotonic", lambda: now)
+    h.source._queue.append(Notice(message="the prefix cache was emptied", level="info"))
+    h.frame()
+    assert h.window.banner.text
+    now += 60
+    h.frame()
+    assert h.window.banner.text == ""
+    h.source._queue.append(Notice(message="the pool was lowered"))
+    h.frame()
+    now += 60
+    h.frame()
+    assert h.window.banner.text == "the pool was lowered"

@@ -97,6 +97,13 @@ def test_an_input_keeps_its_keys_and_escape_leaves_it(qtbot, h):
     assert len(h.sent(Pause)) == 1
 
 
+def test_a_click_beside_an_input_gives_the_keys_back(qtbot, h):
+    box = h.window.controls.sliders["max_batch"].box
+    box.setFocus()
+    qtbot.mouseClick(h.view("tables"), Qt.MouseButton.LeftButton)
+    assert not box.hasFocus() or not is_input(h.window.focusWidget())
+
+
 def test_no_input_has_the_focus_at_first(qtbot, h):
     assert not is_input(h.window.focusWidget())
 

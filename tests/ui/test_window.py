@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
 from tests.ui.views_for_window import KEYS
@@ -116,6 +116,25 @@ def test_nothing_overlaps_or_leaves_the_window(qtbot, size, scale):
         assert window.rect().contains(box), parts[i]
         for j in range(i):
             assert not box.intersects(boxes[j]), (parts[i], parts[j])
+
+
+def test_the_default_layout_follows_the_window_until_the_user_makes_one(qtbot):
+    h = Harness(qtbot)
+    deck = h.window.deck
+    qtbot.mouseClick(h.view("pool"), Qt.MouseButton.LeftButton)  # a click that a view ignores changes nothing
+    h.window.resize(1280, 720)
+    QApplication.processEvents()
+    assert not deck.docks["latency"].shown  # now a tab
+    h.window.resize(1600, 1000)
+    QApplication.processEvents()
+    assert deck.docks["latency"].shown
+    gap = deck.docks["pool"].geometry().topRight() + QPoint(4, 50)
+    qtbot.mousePress(deck, Qt.MouseButton.LeftButton, pos=gap)
+    qtbot.mouseRelease(deck, Qt.MouseButton.LeftButton, pos=gap)
+    assert deck.state() != ""
+    h.window.resize(1280, 720)
+    QApplication.processEvents()
+    assert deck.docks["latency"].shown
 
 
 def test_pool_and_tables_dominate(qtbot):

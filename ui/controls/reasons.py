@@ -138,7 +138,7 @@ def _output_tokens(now: Situation) -> str:
     both = now.workload.prompt_tokens + now.workload.output_tokens
     blocks = formulas.blocks_for(both, now.block_size)
     fits = now.settings.kv_blocks // max(1, blocks)
-    return f"with its prompt {blocks:,} blocks · {fits:,} such fit the pool"
+    return f"{blocks:,} blocks with its prompt · {fits:,} fit at once"
 
 
 def _temperature(now: Situation) -> str:

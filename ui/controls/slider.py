@@ -41,6 +41,7 @@ class SettingSlider(QWidget):
         self.box = QLineEdit()
         self.box.setProperty("kind", "value")
         self.box.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.box.setTextMargins(0, 0, -3, 0)  # past Qt's own margin, so that figures end where the slider ends
         self.box.setAccessibleName(title)
         self.slider = _Slider()
         self.slider.setAccessibleName(title)
