@@ -17,14 +17,9 @@ from numpy.typing import NDArray
 
 from engine.config import LiveSettings
 from engine.records import (
-    BLOCK,
-    CACHED,
-    FREE,
-    NONE,
     ROW,
     TABLE,
     TOKEN,
-    USED,
     Aborted,
     Admitted,
     Between,
@@ -37,6 +32,7 @@ from engine.records import (
     Submitted,
     unpack,
 )
+from ui.blocks import Blocks
 from ui.changes import Kinds
 from ui.sequences import SequenceInfo
 from ui.tables import Tables
@@ -60,43 +56,26 @@ class Applied:
     settings: tuple[LiveSettings, LiveSettings] | None = None  # old, new
 
 
-class EngineState:
-    """One moment.
+class EngineState(Blocks):
+    """One moment; the pool's arrays and counts are `Blocks`.
 
     Attributes:
-        blocks_state, refcount, filled, owner: one entry a block, as records.BLOCK describes them.
-        changed: step of a block's last change of any kind.
-        since: step at which its state or owner last changed.
-        before: the owner whose cached block it was until then, records.NONE where it was free.
         sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
         running, waiting: both by priority, then arrival, as they are scheduled and admitted.
-        used, cached, free, shared: blocks; shared ones are used by more than one table.
     """
 
     def __init__(self, num_blocks: int = 0, block_size: int = 16, settings: LiveSettings | None = None):
+        super().__init__(num_blocks)
         self.step = 0
         self.clock = 0
         self.block_size = block_size
         self.settings = settings
         self.memory: Memory | None = None
-        self.blocks_state = np.zeros(num_blocks, np.uint8)
-        self.refcount = np.zeros(num_blocks, np.uint16)
-        self.filled = np.zeros(num_blocks, np.uint16)
-        self.owner = np.full(num_blocks, NONE, np.uint32)
-        self.changed = np.zeros(num_blocks, np.int32)
-        self.since = np.zeros(num_blocks, np.int32)
-        self.before = np.full(num_blocks, NONE, np.uint32)
         self.tables = Tables()
         self.sequences: dict[int, SequenceInfo] = {}
         self.recent: dict[int, SequenceInfo] = {}
         self.running: list[int] = []
         self.waiting: list[int] = []
-        self.used = self.cached = self.shared = 0
-        self.free = num_blocks
-
-    @property
-    def num_blocks(self) -> int:
-        return len(self.blocks_state)
 
     def table(self, seq: int) -> NDArray[np.uint32]:
         """The sequence's block ids in logical order; a view, empty where it holds none."""
@@ -126,7 +105,9 @@ class EngineState:
             if not isinstance(event, Finished | Aborted):
                 self._begin(event, record.clock, done)
         self._settings(record.settings, done)
-        self._blocks(record.blocks, done)
+        if record.blocks:
+            self.change_blocks(record.blocks, self.step)
+            done.kinds |= Kinds.BLOCKS
         self._tables(record.tables, done)
         if stepped:
             self._rows(record, end, done)
@@ -148,45 +129,8 @@ class EngineState:
             self.settings = settings
             done.kinds |= Kinds.SETTINGS
         if settings.kv_blocks != self.num_blocks:
-            self._resize(settings.kv_blocks)
+            self.resize_blocks(settings.kv_blocks, self.step)
             done.kinds |= Kinds.BLOCKS
-
-    def _resize(self, num_blocks: int) -> None:
-        kept = min(num_blocks, self.num_blocks)
-
-        def fit(array: NDArray, rest: int) -> NDArray:
-            fitted = np.full(num_blocks, rest, array.dtype)
-            fitted[:kept] = array[:kept]
-            return fitted
-
-        self.blocks_state = fit(self.blocks_state, FREE)
-        self.refcount, self.filled = fit(self.refcount, 0), fit(self.filled, 0)
-        self.owner, self.before = fit(self.owner, NONE), fit(self.before, NONE)
-        self.changed, self.since = fit(self.changed, self.step), fit(self.since, self.step)
-        self.shared = int(np.count_nonzero(self.refcount > 1))
-
-    def _blocks(self, buffer: bytes, done: Applied) -> None:
-        if not buffer:
-            return
-        change = unpack(buffer, BLOCK)
-        blocks = change["block"].astype(np.intp)
-        if len(blocks) and int(blocks.max()) >= self.num_blocks:  # blocks that a smaller pool let go of
-            change = change[blocks < self.num_blocks]
-            blocks = change["block"].astype(np.intp)
-        self._put(blocks, change["state"], change["refcount"], change["filled"], change["owner"])
-        done.kinds |= Kinds.BLOCKS
-
-    def _put(self, blocks: NDArray, state: NDArray, refcount: NDArray, filled: NDArray, owner: NDArray) -> None:
-        old_state, old_owner = self.blocks_state[blocks], self.owner[blocks]
-        turned = blocks[(old_state != state) | (old_owner != owner)]
-        self.since[turned] = self.step
-        self.before[turned] = np.where(self.blocks_state[turned] == CACHED, self.owner[turned], NONE)
-        self.shared += int(np.count_nonzero(refcount > 1)) - int(np.count_nonzero(self.refcount[blocks] > 1))
-        self.blocks_state[blocks] = state
-        self.refcount[blocks] = refcount
-        self.filled[blocks] = filled
-        self.owner[blocks] = owner
-        self.changed[blocks] = self.step
 
     def _tables(self, buffer: bytes, done: Applied) -> None:
         if buffer:
@@ -292,21 +236,7 @@ class EngineState:
         texts known in finer pieces and recently ended sequences are kept."""
         self.step, self.clock, self.block_size = frame.step, frame.clock, frame.block_size
         self.settings = frame.settings
-        if len(frame.state) != self.num_blocks:
-            self._resize(len(frame.state))
-        columns = (
-            np.frombuffer(frame.state, np.uint8),
-            np.frombuffer(frame.refcount, "<u2"),
-            np.frombuffer(frame.filled, "<u2"),
-            np.frombuffer(frame.owner, "<u4"),
-        )
-        mine = (self.blocks_state, self.refcount, self.filled, self.owner)
-        wrong = np.zeros(self.num_blocks, bool)
-        for ours, theirs in zip(mine, columns, strict=True):
-            wrong |= ours != theirs
-        differ = np.flatnonzero(wrong)
-        self._put(differ, *[column[differ] for column in columns])
-        self._recount()
+        differing = self.take_blocks(frame)
         self.tables.take(
             np.frombuffer(frame.table_seqs, "<u4"),
             np.frombuffer(frame.table_lengths, "<u4"),
@@ -314,7 +244,7 @@ class EngineState:
         )
         self._take_sequences(frame)
         self.memory = frame.memory or self.memory
-        return len(differ)
+        return differing
 
     def _take_sequences(self, frame: Keyframe) -> None:
         old, self.sequences = self.sequences, {}
@@ -324,11 +254,6 @@ class EngineState:
             self.sequences[told.seq] = info
         self.running, self.waiting = list(frame.running), list(frame.waiting)
 
-    def _recount(self) -> None:
-        counts = np.bincount(self.blocks_state, minlength=3)
-        self.free, self.cached, self.used = int(counts[FREE]), int(counts[CACHED]), int(counts[USED])
-        self.shared = int(np.count_nonzero(self.refcount > 1))
-
     def copy(self) -> EngineState:
         """An independent copy."""
         return self.copy_with(lambda info: info.copy())
@@ -337,8 +262,7 @@ class EngineState:
         """A copy whose sequences are made by `copied`."""
         twin = EngineState.__new__(EngineState)
         twin.__dict__.update(self.__dict__)
-        for name in ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before"):
-            setattr(twin, name, getattr(self, name).copy())
+        twin.own_blocks()
         twin.tables = self.tables.copy()
         twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
         twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
@@ -348,12 +272,10 @@ class EngineState:
     @property
     def nbytes(self) -> int:
         """Bytes of what a copy holds, about."""
-        arrays = (self.blocks_state, self.refcount, self.filled, self.owner, self.changed, self.since, self.before)
         infos = len(self.sequences) + len(self.recent)
-        return sum(array.nbytes for array in arrays) + self.tables.nbytes + infos * 600
+        return self.blocks_nbytes + self.tables.nbytes + infos * 600  # an info's slots and its share of numbers
 
 
 def _discard(queue: list[int], seq: int) -> None:
     if seq in queue:
         queue.remove(seq)
-

@@ -1,0 +1,104 @@
+"""The pool as arrays, one entry a block, with the steps at which blocks changed. Numpy, no Qt."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.records import BLOCK, CACHED, FREE, NONE, USED, Keyframe, unpack
+
+_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before")
+
+
+class Blocks:
+    """
+    Attributes:
+        blocks_state, refcount, filled, owner: one entry a block, as records.BLOCK describes them.
+        changed: step of a block's last change of any kind.
+        since: step at which its state or owner last changed.
+        before: the owner whose cached block it was until then, records.NONE where it was free.
+        used, cached, free, shared: blocks; shared ones are used by more than one table.
+    """
+
+    def __init__(self, num_blocks: int):
+        self.blocks_state = np.zeros(num_blocks, np.uint8)
+        self.refcount = np.zeros(num_blocks, np.uint16)
+        self.filled = np.zeros(num_blocks, np.uint16)
+        self.owner = np.full(num_blocks, NONE, np.uint32)
+        self.changed = np.zeros(num_blocks, np.int32)
+        self.since = np.zeros(num_blocks, np.int32)
+        self.before = np.full(num_blocks, NONE, np.uint32)
+        self.used = self.cached = self.shared = 0
+        self.free = num_blocks
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks_state)
+
+    def resize_blocks(self, num_blocks: int, step: int) -> None:
+        """A pool of another size; the blocks that stay keep what they hold."""
+        kept = min(num_blocks, self.num_blocks)
+        rest = {"blocks_state": FREE, "owner": NONE, "before": NONE, "changed": step, "since": step}
+        for name in _ARRAYS:
+            old = getattr(self, name)
+            new = np.full(num_blocks, rest.get(name, 0), old.dtype)
+            new[:kept] = old[:kept]
+            setattr(self, name, new)
+        self.recount()
+
+    def change_blocks(self, buffer: bytes, step: int) -> None:
+        """Apply records.BLOCK entries, at most one a block."""
+        change = unpack(buffer, BLOCK)
+        blocks = change["block"].astype(np.intp)
+        if len(blocks) and int(blocks.max()) >= self.num_blocks:  # blocks that a smaller pool let go of
+            change = change[blocks < self.num_blocks]
+            blocks = change["block"].astype(np.intp)
+        self._put(blocks, change["state"], change["refcount"], change["filled"], change["owner"], step)
+
+    def take_blocks(self, frame: Keyframe) -> int:
+        """Become what the keyframe says; how many blocks differed from it. The others keep their times."""
+        if len(frame.state) != self.num_blocks:
+            self.resize_blocks(len(frame.state), frame.step)
+        theirs = (
+            np.frombuffer(frame.state, np.uint8),
+            np.frombuffer(frame.refcount, "<u2"),
+            np.frombuffer(frame.filled, "<u2"),
+            np.frombuffer(frame.owner, "<u4"),
+        )
+        wrong = np.zeros(self.num_blocks, bool)
+        for name, column in zip(_ARRAYS[:4], theirs, strict=True):
+            wrong |= getattr(self, name) != column
+        differ = np.flatnonzero(wrong)
+        self._put(differ, *[column[differ] for column in theirs], frame.step)
+        self.recount()
+        return len(differ)
+
+    def recount(self) -> None:
+        """Counts from the arrays themselves."""
+        counts = np.bincount(self.blocks_state, minlength=3)
+        self.free, self.cached, self.used = int(counts[FREE]), int(counts[CACHED]), int(counts[USED])
+        self.shared = int(np.count_nonzero(self.refcount > 1))
+
+    def own_blocks(self) -> None:
+        """Copy the arrays, so that nobody else's are changed."""
+        for name in _ARRAYS:
+            setattr(self, name, getattr(self, name).copy())
+
+    @property
+    def blocks_nbytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+
+    def _put(
+        self, blocks: NDArray, state: NDArray, refcount: NDArray, filled: NDArray, owner: NDArray, step: int
+    ) -> None:
+        old_state, old_owner = self.blocks_state[blocks], self.owner[blocks]
+        moved = (old_state != state) | (old_owner != owner)
+        turned = blocks[moved]
+        self.since[turned] = step
+        self.before[turned] = np.where(old_state[moved] == CACHED, old_owner[moved], NONE)
+        self.shared += int(np.count_nonzero(refcount > 1)) - int(np.count_nonzero(self.refcount[blocks] > 1))
+        self.blocks_state[blocks] = state
+        self.refcount[blocks] = refcount
+        self.filled[blocks] = filled
+        self.owner[blocks] = owner
+        self.changed[blocks] = step
