@@ -7,13 +7,12 @@ serving speed: times, tokens and probabilities are drawn at random. Whatever sho
 from __future__ import annotations
 
 from bisect import insort
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.bench import synthetic_drafts
+from app.bench.synthetic_pool import SyntheticPool
 from engine.config import EngineConfig, Limit, LiveSettings, Model, limits
 from engine.records import (
     BLOCK,
@@ -42,7 +41,6 @@ from engine.records import (
 
 GROUPS = 6  # families of prompts that share their first blocks, like a common system prompt
 SHARED_BLOCKS = 6  # how many
-_UNUSED = (FREE, 0, 0, NONE)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,20 +83,10 @@ class Synthetic:
         )  # fmt: skip
         self.block_size, self.step, self.clock = block_size, 0, 1_000_000_000
         self._sequences, self._next = sequences, 1
-        self.state = np.zeros(blocks, np.uint8)
-        self.refcount = np.zeros(blocks, np.uint16)
-        self.filled = np.zeros(blocks, np.uint16)
-        self.owner = np.full(blocks, NONE, np.uint32)
-        self._cells = [_UNUSED] * blocks  # the same as plain tuples: one by one these are faster than the arrays
-        self.counts = [blocks, 0, 0]
-        # takes from the front; in stretches, as a pool looks after some time
-        starts = self._rng.permutation(-(-blocks // 24)) * 24
-        order = (starts[:, None] + np.arange(24)).ravel()
-        self._pool: OrderedDict[int, None] = OrderedDict.fromkeys(order[order < blocks].tolist())
+        self.pool = SyntheticPool(blocks, block_size, self._rng)
         self._prefix: dict[int, list[int]] = {}
         self.running: list[_Seq] = []
         self.waiting: list[_Seq] = []
-        self._blocks: dict[int, tuple[int, int, int, int]] = {}  # changes of this step: state, refcount, filled, owner
         self._tables: list[tuple[int, int, int]] = []
         self._events: list[Event] = []
         self._settle()
@@ -124,8 +112,9 @@ class Synthetic:
         held = [s for s in self.running + self.waiting if s.table]
         return Keyframe(
             v=SCHEMA, step=self.step, clock=self.clock, block_size=self.block_size, settings=self.settings,
-            state=self.state.tobytes(), refcount=self.refcount.tobytes(), filled=self.filled.tobytes(),
-            owner=self.owner.tobytes(), table_seqs=np.array([s.seq for s in held], "<u4").tobytes(),
+            state=self.pool.state.tobytes(), refcount=self.pool.refcount.tobytes(),
+            filled=self.pool.filled.tobytes(), owner=self.pool.owner.tobytes(),
+            table_seqs=np.array([s.seq for s in held], "<u4").tobytes(),
             table_lengths=np.array([len(s.table) for s in held], "<u4").tobytes(),
             table_blocks=np.array([b for s in held for b in s.table], "<u4").tobytes(),
             sequences=[self._told(s) for s in self.running + self.waiting],
@@ -134,21 +123,10 @@ class Synthetic:
 
     def change(self, **changes: object) -> None:
         """Change settings; the pool only grows or gives back blocks that no table holds."""
-        blocks = int(changes.pop("kv_blocks", self.settings.kv_blocks))  # type: ignore[call-overload]
-        old = len(self.state)
-        if blocks < old and (self.state[blocks:] == USED).any():
-            raise ValueError("blocks in use lie beyond that size")
-        kept = min(blocks, old)
-        for name, rest in (("state", 0), ("refcount", 0), ("filled", 0), ("owner", NONE)):
-            fitted = np.full(blocks, rest, getattr(self, name).dtype)
-            fitted[:kept] = getattr(self, name)[:kept]
-            setattr(self, name, fitted)
-        for block in range(blocks, old):
-            del self._pool[block]
-        self._cells = self._cells[:kept] + [_UNUSED] * (blocks - kept)
-        self._pool.update(dict.fromkeys(range(old, blocks)))
+        blocks = int(changes.pop("kv_blocks", len(self.pool)))  # type: ignore[call-overload]
+        if blocks != len(self.pool):
+            self.pool.resize(blocks)
         self._prefix = {g: p for g, p in self._prefix.items() if max(p, default=0) < blocks}
-        self.counts = np.bincount(self.state, minlength=3).tolist()
         self.settings = LiveSettings(**{**_fields(self.settings), **changes, "kv_blocks": blocks})  # type: ignore[arg-type]
 
     # --- a step ---
@@ -165,25 +143,22 @@ class Synthetic:
         spoken = synthetic_drafts.speak(self._rng, owing)
         row_tuples = [self._commit(*row, spoken.kept, end) for row in rows]
         self._finish()
-        changes = self._blocks
-        if changes:
-            self._write()
+        counts = self.pool.counts
         record = StepRecord(
             v=SCHEMA, step=self.step, start=start, clock=start, end_clock=end,
             timing=Timing(**dict(zip(("schedule", "draft", "forward", "sample", "commit"), parts, strict=True))),
-            rows=pack(row_tuples, ROW), blocks=pack([(b, *v) for b, v in changes.items()], BLOCK),
+            rows=pack(row_tuples, ROW), blocks=pack(self.pool.settle(), BLOCK),
             tables=pack(self._tables, TABLE), events=self._events, bound=bound, running=len(self.running),
-            waiting=len(self.waiting), used=self.counts[USED], cached=self.counts[CACHED], free=self.counts[FREE],
+            waiting=len(self.waiting), used=counts[USED], cached=counts[CACHED], free=counts[FREE],
             emitted=spoken.emitted, text=spoken.text, drafts=spoken.drafts, draft_text=spoken.draft_text,
             settings=self.settings, memory=self._memory() if self.step % 50 == 0 else None,
         )  # fmt: skip
-        self._blocks, self._tables, self._events = {}, [], []
+        self._tables, self._events = [], []
         return record
 
     def _settle(self) -> None:
         """A pool that has been at work for a while, before the first keyframe."""
-        for block in list(self._pool)[-len(self.state) // 5 :]:
-            self._set(block, CACHED, 0, self.block_size, 1 + block // 24 * 17 % 39)
+        self.pool.warm(0.2)
         self._next = 40
         for _ in range(self._sequences):
             s = self._new(0)
@@ -197,14 +172,14 @@ class Synthetic:
             if s.group >= 0:
                 self._publish(s)
             self.running.append(s)
-        self._write()
-        self._blocks, self._tables, self._events = {}, [], []
+        self.pool.settle()
+        self._tables, self._events = [], []
 
     def _new(self, arrival: int) -> _Seq:
         rng, mean = self._rng, self._mean_blocks * self.block_size
         prompt = max(2, int(mean * rng.uniform(0.3, 1.2)))
         output = int(max(8, min(mean * 0.4, 400) * rng.uniform(0.4, 1.6)))
-        limit = min(prompt + output, self.settings.max_context, len(self.state) * self.block_size // 2)
+        limit = min(prompt + output, self.settings.max_context, len(self.pool) * self.block_size // 2)
         prompt = min(prompt, limit - 1)
         group = int(rng.integers(0, GROUPS)) if rng.random() < 0.5 else -1
         s = _Seq(self._next, group, prompt, limit, arrival, known=prompt, drafts=bool(rng.random() < 0.75))
@@ -226,7 +201,7 @@ class Synthetic:
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.settings.max_batch:
             s = self.waiting[0]
-            if len(self._pool) < s.known // self.block_size + 2:
+            if self.pool.idle < s.known // self.block_size + 2:
                 return
             del self.waiting[0]
             s.cached = s.computed = self._share(s)
@@ -241,9 +216,7 @@ class Synthetic:
         shared = self._prefix.get(s.group, []) if self.settings.prefix_cache else []
         shared = shared[: (s.known - 1) // self.block_size]
         for index, block in enumerate(shared):
-            _, refs, filled, owner = self._get(block)
-            self._pool.pop(block, None)
-            self._set(block, USED, refs + 1, filled, owner if refs else s.seq)
+            self.pool.share(block, s.seq)
             self._tables.append((s.seq, index, block))
         s.table = list(shared)
         return len(shared) * self.block_size
@@ -291,7 +264,7 @@ class Synthetic:
     def _publish(self, s: _Seq) -> None:
         """From now on the group's sequences share this one's first blocks."""
         count = min(SHARED_BLOCKS, s.prompt // self.block_size, s.computed // self.block_size)
-        if count and all(self._get(block)[2] == self.block_size for block in s.table[:count]):
+        if count and all(self.pool.get(block)[2] == self.block_size for block in s.table[:count]):
             self._prefix[s.group] = s.table[:count]
 
     def _finish(self) -> None:
@@ -307,7 +280,7 @@ class Synthetic:
     def _take(self, s: _Seq, tokens: int) -> bool:
         """Grow the table to hold `tokens`; preempts the latest arrival when there are no blocks."""
         need = -(-tokens // self.block_size) - len(s.table)
-        while need > len(self._pool):
+        while need > self.pool.idle:
             victim = self.running[-1] if self.running else s
             if not self.running or victim is s:
                 return False
@@ -319,10 +292,9 @@ class Synthetic:
             insort(self.waiting, victim, key=lambda w: w.seq)
             self._events.append(Preempted(seq=victim.seq, cause="kv_blocks", by=s.seq, needed=need, lost=lost))
         for _ in range(need):
-            block = self._pool.popitem(last=False)[0]
-            if self._get(block)[0] == CACHED:
+            block, evicted = self.pool.take(s.seq)
+            if evicted:
                 self._prefix = {g: p for g, p in self._prefix.items() if block not in p}
-            self._set(block, USED, 1, 0, s.seq)
             self._tables.append((s.seq, len(s.table), block))
             s.table.append(block)
         return True
@@ -331,40 +303,17 @@ class Synthetic:
         size = self.block_size
         for index in range(first, len(s.table)):
             block = s.table[index]
-            _, refs, filled, owner = self._get(block)
+            _, refs, filled, owner = self.pool.get(block)
             now = max(0, min(size, s.computed - index * size))
             if now != filled and refs == 1:
-                self._set(block, USED, refs, now, owner)
+                self.pool.set(block, (USED, refs, now, owner))
 
     def _release(self, s: _Seq) -> None:
         full = s.computed // self.block_size
         for index in range(len(s.table) - 1, -1, -1):
-            block = s.table[index]
-            _, refs, filled, owner = self._get(block)
-            if refs > 1:
-                self._set(block, USED, refs - 1, filled, owner)
-                continue
-            cached = index < full and self.settings.prefix_cache
-            self._set(block, *((CACHED, 0, self.block_size, s.seq) if cached else _UNUSED))
-            self._pool[block] = None
-            if not cached:
-                self._pool.move_to_end(block, last=False)
+            self.pool.give_back(s.table[index], s.seq, index < full and self.settings.prefix_cache)
         self._tables.append((s.seq, 0, NONE))
         s.table = []
-
-    def _get(self, block: int) -> tuple[int, int, int, int]:
-        return self._cells[block]
-
-    def _set(self, block: int, state: int, refcount: int, filled: int, owner: int) -> None:
-        self.counts[self._cells[block][0]] -= 1
-        self.counts[state] += 1
-        self._cells[block] = self._blocks[block] = (state, refcount, filled, owner)
-
-    def _write(self) -> None:
-        blocks = np.fromiter(self._blocks, np.intp, len(self._blocks))
-        values: NDArray = np.array(list(self._blocks.values()), np.int64)
-        for column, array in enumerate((self.state, self.refcount, self.filled, self.owner)):
-            array[blocks] = values[:, column]
 
     # --- words about it ---
 
@@ -379,7 +328,7 @@ class Synthetic:
         )  # fmt: skip
 
     def _memory(self) -> Memory:
-        pool = len(self.state) * self.block_size * 23_040
+        pool = len(self.pool) * self.block_size * 23_040
         rest = int(self._rng.integers(40 << 20, 44 << 20))
         return Memory(
             weights=269_030_016, kv_pool=pool, baseline=180 << 20, resident=269_030_016 + pool + (180 << 20) + rest
