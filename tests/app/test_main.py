@@ -1,0 +1,57 @@
+"""The command line: help with an example for each command, and mistakes in one line, never a traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.__main__ import COMMANDS, main
+from app.bench import BENCHES
+
+ALL = [[], *([name] for name in COMMANDS), *(["bench", name] for name in BENCHES)]
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_each_command_has_help_with_an_example(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert "example" in shown and " ".join(["servescope", *words]) in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["nonsense"], "nonsense"),
+        (["bench"], "engine"),
+        (["bench", "nonsense"], "nonsense"),
+        (["generate"], "--prompt"),
+        (["generate", "--prompt", "x", "--set", "max_batch"], "KEY=VALUE"),
+        (["generate", "--prompt", "x", "--set", "max_bach=3"], "max_bach"),
+        (["generate", "--prompt", "x", "--set", "max_batch=many"], "max_batch"),
+        (["generate", "--prompt", "x", "--set", "block_size=24"], "block_size"),
+        (["generate", "--prompt", "x", "--dtype", "float8"], "--dtype"),
+        (["generate", "--prompt", "x", "--threads", "-1"], "--threads"),
+        (["generate", "--prompts", "/no/such/file.jsonl"], "/no/such/file.jsonl"),
+        (["shot"], "OUT.png"),
+        (["shot", "picture.jpg"], "picture.png"),
+        (["shot", "/no/such/folder/x.png"], "/no/such/folder"),
+        (["shot", "x.png", "--size", "wide"], "1600x1000"),
+        (["shot", "x.png", "--seconds", "-1"], "--seconds"),
+        (["--scale", "9"], "--scale"),
+        (["--theme", "pink"], "--theme"),
+        (["--unknown"], "--unknown"),
+        (["bench", "startup", "--runs", "0"], "--runs"),
+        (["bench", "overhead", "--pairs", "0"], "--pairs"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_on_standard_error(words, named, capsys, monkeypatch):
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = end.code
+    streams = capsys.readouterr()
+    assert code not in (0, None) and streams.out == ""
+    assert named in streams.err and len(streams.err.strip().splitlines()) == 1
