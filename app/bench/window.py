@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """example:
   servescope bench window --json
-  servescope bench window --blocks 400000 --sequences 256 --size 1920x1080"""
+  servescope bench window --blocks 400000 --sequences 256 --size 1920x1080 --whole 10"""
 
 RECORDS_PER_FRAME = 3  # 200 steps/s at 60 frames/s
 WARM_UP = 10  # frames; fonts, first layout and caches
@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sequences", type=int, action="append", metavar="N", help="batches (default 16 and 256)")
     parser.add_argument("--frames", type=int, default=150, metavar="N", help="frames measured of each (default 150)")
     parser.add_argument("--size", default="1920x1080", metavar="WxH", help="of the pool view (default 1920x1080)")
+    parser.add_argument("--whole", type=float, default=0.0, metavar="S",
+                        help="also run the whole window for S seconds at 200 steps/s")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -48,11 +50,19 @@ def run(args: argparse.Namespace) -> int:
     application = QApplication.instance() or QApplication([])
     results = [_measure(n, b, args.frames, (width, height)) for n in blocks for b in sequences]
     application.processEvents()
+    whole = []
+    if args.whole > 0:
+        from app.bench.window_frames import measure
+
+        whole = [measure(max(blocks), max(sequences), (width, height), seconds=args.whole)]
     if args.json:
-        print(json.dumps({"size": [width, height], "frames": args.frames, "results": results}))
+        print(json.dumps({"size": [width, height], "frames": args.frames, "results": results, "whole": whole}))
     else:
         for one in results:
             print(_line(one))
+        for one in whole:
+            print(f"whole window, {one['views_visible']} views, {one['steps_per_s']:g} steps/s: "
+                  f"frame {one['total_ms_p50']:g} / {one['total_ms_p99']:g} ms, {one['frames_per_s']:g} frames/s")
     return 0
 
 
