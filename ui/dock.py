@@ -178,10 +178,13 @@ class ViewDock(QDockWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
+        radius = 0 if self.isFloating() else self._theme.px(8)
+        if self.rect().adjusted(radius, 1, -radius, -radius).contains(event.rect()) and event.rect().top() >= radius:
+            painter.fillRect(event.rect(), self._theme.color("panel"))  # clear of edges and corners: most repaints
+            return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(self._theme.color("border"))
         painter.setBrush(self._theme.color("panel"))
-        radius = 0 if self.isFloating() else self._theme.px(8)
         painter.drawRoundedRect(self.rect().adjusted(0, 0, -1, -1), radius, radius)
 
     def follow_tabs(self) -> None:

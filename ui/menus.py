@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup
-from PySide6.QtWidgets import QMenu, QMenuBar
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QMenuBar, QWidget
 
 from ui.theme import SCALES
 from ui.transport import SPEEDS
 
 if TYPE_CHECKING:
     from ui.window import Window
+
+
+def row(bar: QMenuBar, window: Window, signs: list[QWidget]) -> QWidget:
+    """The menus, and at their right the signs that the window shows when they are needed."""
+    strip = QWidget()
+    across = QHBoxLayout(strip)
+    across.setContentsMargins(0, 0, 12, 0)
+    across.setSpacing(8)
+    build(bar, window)
+    across.addWidget(bar, 1)
+    for sign in signs:
+        across.addWidget(sign, 0, Qt.AlignmentFlag.AlignVCenter)
+        sign.hide()
+    return strip
 
 
 def build(bar: QMenuBar, window: Window) -> None:

@@ -1,21 +1,17 @@
-"""The window: puts the parts together and runs the frame. It owns no engine data; the mirror does.
-
-Once a frame: take the messages that came, apply them to the mirror, and let every view in sight redraw what changed.
-A view that fails is named in a notice, and the others go on.
-"""
+"""The window: puts the parts together and carries out what menus and keys ask for. It owns no engine data; the
+mirror does. What happens in a frame is `frame`'s."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import logging
 from collections.abc import Sequence
-from time import monotonic, perf_counter_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
 from engine.records import Abort
 from ui import layout, menus
@@ -27,7 +23,7 @@ from ui.contracts import DeviceProbe, Source, Workload
 from ui.controls.panel import ControlsPanel
 from ui.cursor import Cursor
 from ui.deck import Deck
-from ui.dock import ViewDock
+from ui.frame import Frame
 from ui.help import HelpOverlay
 from ui.labels import Pill
 from ui.mirror import Mirror
@@ -42,12 +38,6 @@ from ui.transport import Transport
 if TYPE_CHECKING:
     from ui.views.base import View
 
-log = logging.getLogger(__name__)
-
-_APPLY_NS = 6_000_000  # of a frame's 16.7 ms; what is left over waits for the next frame
-_BATCH = 4  # messages taken at a time, so that the clock is looked at between them
-_NUMBERS_EVERY = 0.25  # s: figures that change faster can't be read
-_HINTS_EVERY = 0.5  # s
 _SHORT = 480  # pixels of height at text scale 1, below which bars give up their second rows
 _SMALLEST = (960, 600)  # pixels, whatever the text scale
 
@@ -56,7 +46,7 @@ class Window(QMainWindow):
     """The main window.
 
     Attributes:
-        mirror, cursor, selection, theme: what the views read. frames: what frames cost.
+        mirror, cursor, selection, theme: what the views read. frame: runs once a frame. frames: what frames cost.
         deck: the docks. controls, topbar, timeline, banner, help: the parts around it.
     """
 
@@ -85,11 +75,9 @@ class Window(QMainWindow):
         self.transport = Transport(source, self.mirror)
         self._dress()
         self._build(views)
+        self.frame = Frame(self.context, self.deck, self)
         self._connect()
-        self._due = Kinds.ALL
-        self._broken: set[str] = set()  # views whose failure was told
-        self._numbers_at = self._hints_at = 0.0
-        self.clock = FrameClock(self._on_frame, self)
+        self.clock = FrameClock(self.frame.run, self)
         self._place(remembered, size)
         self.clock.start()
 
@@ -140,7 +128,7 @@ class Window(QMainWindow):
 
     def restart(self) -> None:
         self.context.source.restart()
-        self._due |= Kinds.SOURCE
+        self.frame.mark(Kinds.SOURCE)
 
     # --- building ---
 
@@ -154,7 +142,7 @@ class Window(QMainWindow):
         self.controls = ControlsPanel(self.context)
         self.deck = Deck(self.theme, [view(self.context) for view in views])
         self.timeline = Timeline(self.context)
-        self.past = Pill(self.theme, "mark", "strong")
+        self.past, self.badge = Pill(self.theme, "mark", "strong"), Pill(self.theme, "measured")
         self._middle = QHBoxLayout()
         self._middle.addWidget(self.controls)
         self._middle.addWidget(self.deck, 1)
@@ -165,32 +153,17 @@ class Window(QMainWindow):
         self._column.addWidget(self.timeline)
         self.setCentralWidget(self._root)
         self.help = HelpOverlay(self.theme, self._root)
-        self.setMenuWidget(self._menu_row())
-        self._space()
-
-    def _menu_row(self) -> QWidget:
-        """The menus, and at their right the sign of the past and, in a short window, the top bar's badge."""
-        row = QWidget()
-        row.setObjectName("menu_row")
-        across = QHBoxLayout(row)
-        across.setContentsMargins(0, 0, 12, 0)
-        across.setSpacing(8)
         self.menu_bar = QMenuBar()
-        self.badge = Pill(self.theme, "measured")
-        menus.build(self.menu_bar, self)
-        across.addWidget(self.menu_bar, 1)
-        for pill in (self.past, self.badge):
-            across.addWidget(pill, 0, Qt.AlignmentFlag.AlignVCenter)
-            pill.hide()
-        return row
+        self.setMenuWidget(menus.row(self.menu_bar, self, [self.past, self.badge]))
+        self._space()
 
     def _connect(self) -> None:
         self.theme.changed.connect(self._restyle)
-        self.selection.changed.connect(lambda: self._mark_due(Kinds.SELECTION))
+        self.selection.changed.connect(lambda: self.frame.mark(Kinds.SELECTION))
         self.cursor.listeners.append(self._cursor_moved)
         self.banner.restart_wanted.connect(self.restart)
         self.timeline.live_wanted.connect(self.cursor.live)
-        self.controls.workload.changed.connect(lambda: self._mark_due(Kinds.SETTINGS))
+        self.controls.workload.changed.connect(lambda: self.frame.mark(Kinds.SETTINGS))
         for dock in self.deck.docks.values():
             dock.fill_wanted.connect(self.fill)
             dock.shown_changed.connect(self._shown)
@@ -248,44 +221,29 @@ class Window(QMainWindow):
             part.restyle()
         self._space()
         self._root.update()
-        self._mark_due(Kinds.THEME)
+        self.frame.mark(Kinds.THEME)
 
-    # --- the frame ---
+    # --- what changed ---
 
-    def _on_frame(self, draw: bool) -> tuple[int, int] | None:
-        start = perf_counter_ns()
-        self._collect(start)
-        collected = perf_counter_ns()
-        if not draw:
-            return None
-        self._draw()
-        return collected - start, perf_counter_ns() - collected
+    def _shown(self, key: str, shown: bool) -> None:
+        if shown:
+            self.frame.show(self.deck.docks[key])
 
-    def _collect(self, start: int) -> None:
-        """Take and apply what came, as long as the frame's share of time lasts."""
-        while messages := self.context.source.poll(_BATCH):
-            self._due |= self.mirror.apply_all(messages)
-            if perf_counter_ns() - start > _APPLY_NS:
-                break
+    def _cursor_moved(self) -> None:
+        self.frame.mark(Kinds.CURSOR)
+        self._root.set_past(not self.cursor.is_live)
+        self.timeline.cursor_moved()
+        self.past.setVisible(not self.cursor.is_live)
+        if not self.cursor.is_live:
+            self._say_past()
 
-    def _draw(self) -> None:
-        kinds, self._due = self._due, Kinds.NONE
+    def show_parts(self, kinds: Kinds, numbers: bool, hints: bool) -> None:
+        """What stands around the views, once a frame: figures and hints only when they are due."""
         self.timeline.refresh()  # may move the cursor, which is due with the next frame
-        now = monotonic()
-        numbers = now - self._numbers_at >= _NUMBERS_EVERY
-        if numbers:
-            self._numbers_at = now
         if self.topbar.short:
             self.badge.set(*self.topbar.badge.content())
-        numbers = numbers or bool(kinds & (Kinds.CURSOR | Kinds.THEME))
         self.topbar.refresh(numbers)
-        if self._in_sight():
-            self._draw_views(kinds, now)
-        if numbers:
-            for dock in self.deck.docks.values():
-                dock.show_summary()
-        if now - self._hints_at >= _HINTS_EVERY or kinds & (Kinds.SETTINGS | Kinds.SOURCE | Kinds.CURSOR):
-            self._hints_at = now
+        if hints:
             self.controls.refresh(kinds)
             self.banner.refresh()
             for dock in self.deck.docks.values():
@@ -293,46 +251,8 @@ class Window(QMainWindow):
         if not self.cursor.is_live:
             self._say_past()
 
-    def _draw_views(self, kinds: Kinds, now: float) -> None:
-        """Views in sight, each at its own rate; those that aren't drawn every frame take turns."""
-        turn_taken = False
-        for dock in self.deck.docks.values():
-            if not dock.shown:
-                continue
-            dock.due |= kinds & dock.view.kinds
-            if not dock.wants(now) or (turn_taken and dock.leisurely and not dock.urgent):
-                continue
-            turn_taken |= dock.leisurely
-            self._refresh(dock, dock.take(now))
-
-    def _refresh(self, dock: ViewDock, kinds: Kinds) -> None:
-        view = dock.view
-        try:
-            view.refresh(kinds)
-        except Exception as error:  # one view's fault must not take the window
-            log.exception("%s could not be drawn", view.key)
-            if view.key not in self._broken:
-                self._broken.add(view.key)
-                self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")
-
-    def _in_sight(self) -> bool:
-        return self.isVisible() and not self.isMinimized()
-
-    def _shown(self, key: str, shown: bool) -> None:
-        if shown:
-            self.deck.docks[key].due = Kinds.NONE
-            self._refresh(self.deck.docks[key], Kinds.ALL)
-
-    def _mark_due(self, kinds: Kinds) -> None:
-        self._due |= kinds
-
-    def _cursor_moved(self) -> None:
-        self._mark_due(Kinds.CURSOR)
-        self._root.set_past(not self.cursor.is_live)
-        self.timeline.cursor_moved()
-        self.past.setVisible(not self.cursor.is_live)
-        if not self.cursor.is_live:
-            self._say_past()
+    def tell_failure(self, view: View, error: Exception) -> None:
+        self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")
 
     def _say_past(self) -> None:
         words = f"In the past: {self.timeline.moment()} · Esc for live"

@@ -83,12 +83,12 @@ def test_views_of_words_take_turns_and_answer_the_user_at_once(qtbot):
 
 def test_time_for_applying_is_capped(qtbot, monkeypatch):
     h = Harness(qtbot)
-    monkeypatch.setattr("ui.window._APPLY_NS", 0)
+    monkeypatch.setattr("ui.frame.APPLY_NS", 0)
     h.source.advance(200)
-    h.window._on_frame(True)
+    h.window.frame.run()
     assert 40 < h.window.mirror.last_step < 240  # a batch, and the rest next time
     for _ in range(60):
-        h.window._on_frame(True)
+        h.window.frame.run()
     assert h.window.mirror.last_step == 240
 
 

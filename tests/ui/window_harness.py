@@ -37,8 +37,8 @@ class Harness:
 
     def frame(self, count: int = 1) -> None:
         for _ in range(count):
-            self.window._hints_at = self.window._numbers_at = 0.0  # as if time enough had passed
-            self.window._on_frame(True)
+            self.window.frame.hurry()  # as if time enough had passed
+            self.window.frame.run()
             QApplication.processEvents()
 
     def view(self, key: str):
