@@ -136,12 +136,12 @@ class Window(QMainWindow):
         if views is None:
             from ui.views.catalog import VIEWS as views
         self.setMinimumSize(*_SMALLEST)
-        self._root = Root(self.theme)
-        self.topbar = TopBar(self.context, self.transport)
-        self.banner = Banner(self.theme, self.mirror, self.context.source)
-        self.controls = ControlsPanel(self.context)
-        self.deck = Deck(self.theme, [view(self.context) for view in views])
-        self.timeline = Timeline(self.context)
+        self._root = Root(self.theme, self)
+        self.topbar = TopBar(self.context, self.transport, self._root)
+        self.banner = Banner(self.theme, self.mirror, self.context.source, self._root)
+        self.controls = ControlsPanel(self.context, self._root)
+        self.deck = Deck(self.theme, [view(self.context) for view in views], self._root)
+        self.timeline = Timeline(self.context, self._root)
         self.past, self.badge = Pill(self.theme, "mark", "strong"), Pill(self.theme, "measured")
         self._middle = QHBoxLayout()
         self._middle.addWidget(self.controls)

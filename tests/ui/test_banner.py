@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from PySide6.QtWidgets import QApplication
+
 from engine.records import Died, Loading, Notice, Refused
+from tests.support.synthetic import SyntheticSource
 from tests.ui.window_harness import Harness
 
 
 def test_silent_when_all_is_well(qtbot):
     assert Harness(qtbot).window.banner.text == ""
+
+
+def test_a_source_that_starts_shows_in_the_window_and_nowhere_else(qtbot, monkeypatch):
+    monkeypatch.setattr(SyntheticSource, "_start", _starting)
+    h = Harness(qtbot, steps=0)
+    assert h.window.banner.text == "Starting the engine…"
+    shown = [widget for widget in QApplication.topLevelWidgets() if widget.isVisible()]
+    assert shown == [h.window]
+
+
+def _starting(source):
+    source.world = source._make()
+    source.state, source._queue = "starting", []
 
 
 def test_death_shows_reason_and_restart_and_keeps_history(qtbot):
