@@ -90,11 +90,14 @@ def wrap(text: str, font: QFont, width: int) -> list[str]:
     line, used = "", 0
     for word in text.split():
         wide = advance(font, word, key)
-        if line and used + space + wide > width:
+        longer = used + space + wide
+        if line and longer > 0.94 * width:  # widths of words are rounded: near the edge the line itself is measured
+            longer = QFontMetrics(font).horizontalAdvance(f"{line} {word}")
+        if line and longer > width:
             lines.append(line)
             line, used = word, wide
         else:
-            line, used = (f"{line} {word}", used + space + wide) if line else (word, wide)
+            line, used = (f"{line} {word}", longer) if line else (word, wide)
     return [*lines, line] if line else lines
 
 

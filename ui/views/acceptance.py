@@ -49,8 +49,6 @@ def draw(view: PaintedView, painter: QPainter, area: QRect, counts: Counts, figu
     if below:
         rest = QRect(area.left(), y + theme.px(6), area.width(), below)
         hits += _draw_per_pass(view, painter, rest, figures)
-    elif not depth:
-        write(painter, QRect(area.left(), y, area.width(), line), "nothing drafted", small, theme.color("text_faint"))
     return hits
 
 
@@ -78,7 +76,7 @@ def _draw_position(
 def _draw_per_pass(view: PaintedView, painter: QPainter, area: QRect, figures: Payoff) -> list[tuple[QRect, str]]:
     theme, line = view.theme, view.line()
     small = theme.font("small")
-    tags = area.width() >= theme.px(205)
+    tags = area.width() >= theme.px(200)
     hits, y = [], area.top()
     expected = f"what α {figures.alpha:.2f} and drafts of {figures.draft_length:.1f} tokens let expect"
     for words, value, tag, told in (

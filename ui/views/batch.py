@@ -222,11 +222,14 @@ class BatchView(PaintedView):
         """Step numbers at both ends and, with folding, what a bar stands for."""
         theme, axis = self.theme, self.axis
         font, faint = theme.font("small"), theme.color("text_faint")
+        row = row.adjusted(
+            max(0, min(axis.left - row.left(), row.width() - self.advance("step 9,999  9,999"))), 0, 0, 0
+        )
         left = write(painter, row, f"step {axis.low:,}", font, faint)
         right = write(painter, row, f"{axis.high:,}", font, faint, RIGHT)
         middle = row.adjusted(left + theme.px(8), 0, -right - theme.px(8), 0)
         if axis.fold > 1:
-            write(painter, middle, f"a bar is {axis.fold} steps: the one with most tokens", font, faint, CENTER)
+            write(painter, middle, f"1 bar = {axis.fold} steps, the fullest", font, faint, CENTER)
         elif not axis.follows and self.context.cursor.pinned is None:
             write(painter, middle, "panned · scroll right to follow again", font, faint, CENTER)
 

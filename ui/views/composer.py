@@ -19,7 +19,7 @@ from ui.views.number_box import NumberBox
 
 
 class PromptBox(QPlainTextEdit):
-    """Enter sends; Shift+Enter makes a new line.
+    """Enter sends; Shift+Enter makes a new line; Escape lets go of the keyboard.
 
     Signals:
         sent: Enter or Ctrl+Enter was pressed.
@@ -31,6 +31,8 @@ class PromptBox(QPlainTextEdit):
         enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
         if enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
             self.sent.emit()
+        elif event.key() == Qt.Key.Key_Escape:
+            self.clearFocus()  # so that the window's keys act again
         else:
             super().keyPressEvent(event)
 

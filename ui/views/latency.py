@@ -113,12 +113,13 @@ class LatencyView(PaintedView):
         theme, shown, line = self.theme, self.shown, self.line()
         inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
         self._hits = []
+        head = self._head_height()
+        self._draw_targets(painter, QRect(inner.left(), inner.top(), inner.width(), head))
         if shown is None or not (len(shown.values["ttft"]) or len(self.context.mirror.history)):
             self.draw_empty(
                 painter, inner, "No latency yet", "Figures come with the first tokens of the first request."
             )
             return
-        head = self._head_height()
         if self._ttft.isVisibleTo(self):
             self._draw_head(painter, QRect(inner.left(), inner.top(), inner.width(), head))
         else:
@@ -149,15 +150,22 @@ class LatencyView(PaintedView):
     def _head_height(self) -> int:
         return self.line("body") + self.theme.px(8)
 
-    def _draw_head(self, painter: QPainter, row: QRect) -> None:
-        """Goodput at the left, the words before the two boxes at the right."""
-        theme, shown = self.theme, self.shown
-        assert shown is not None
+    def _draw_targets(self, painter: QPainter, row: QRect) -> None:
+        """The words before the two boxes."""
+        if not self._ttft.isVisibleTo(self):
+            return
+        theme = self.theme
         small = theme.font("small")
         for box, words in ((self._ttft, "TTFT ≤"), (self._tpot, "TPOT ≤")):
             width = self.advance(words) + theme.px(6)
             spot = QRect(box.x() - width, row.top(), width, row.height())
             write(painter, spot, words, small, theme.color("text_dim"), LEFT)
+
+    def _draw_head(self, painter: QPainter, row: QRect) -> None:
+        """Goodput, at the left of the two targets."""
+        theme, shown = self.theme, self.shown
+        assert shown is not None
+        small = theme.font("small")
         room = QRect(
             row.left(), row.top(), self._ttft.x() - row.left() - self.advance("TTFT ≤") - theme.px(16), row.height()
         )

@@ -87,4 +87,5 @@ class LatencyHistogram:
         left = x + gap if x + width + gap <= plot.right() else x - width - gap
         if plot.height() >= view.line() + theme.px(6):
             spot = QRect(left, plot.top(), width + 1, view.line())
+            painter.fillRect(spot.adjusted(-gap // 2, 0, gap // 2, 0), theme.color("panel", 0.7))  # over the bars
             write(painter, spot, label, theme.font("small"), theme.color("target"))

@@ -61,9 +61,7 @@ class MemoryView(PaintedView):
         else:
             reason = self.context.probe.reason or "no NVIDIA GPU"
             self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason)
-            self.summarise(
-                "no NVIDIA GPU: the engine process" if "NVIDIA" not in reason else f"{reason}: the engine process"
-            )
+            self.summarise(f"the engine process · {reason}")
 
     # --- painting ---
 
@@ -108,11 +106,13 @@ class MemoryView(PaintedView):
         theme = self.theme
         high = min(theme.px(34), max(theme.px(14), inner.height() // 6))
         bar = QRect(inner.left(), inner.top(), inner.width(), high)
+        if shown.free is not None:  # the whole card above, so that its used part has room to be taken apart
+            whole = QRect(inner.left(), inner.top(), inner.width(), max(3, theme.px(5)))
+            colors = [theme.color("text_dim"), theme.color("hover")]
+            stacked_bar.draw(painter, whole, [shown.total, shown.free], colors, theme.color("panel"))
+            bar.translate(0, whole.height() + theme.px(4))
         values = [part.bytes for part in shown.parts]
         colors = [theme.color(part.token) for part in shown.parts]
-        if shown.free:
-            values.append(shown.free)
-            colors.append(theme.color("free"))
         lit = next((i for i, part in enumerate(shown.parts) if part is self._lit), -1)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         boxes = stacked_bar.draw(painter, bar, values, colors, theme.color("panel"), lit)
@@ -125,10 +125,13 @@ class MemoryView(PaintedView):
             if box.width() >= name_width and high >= self.line():
                 write(painter, box.adjusted(theme.px(6), 0, -theme.px(2), 0), part.name, theme.font("small"),
                       theme.ink_on(color))  # fmt: skip
-        return high + theme.px(8)
+        return bar.bottom() + 1 - inner.top() + theme.px(8)
 
     def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
-        sum_of = "RSS" if shown.free is None and self.context.probe.latest() is None else "used by the driver's count"
+        card = self.context.probe.latest() is not None
+        sum_of = "used, by the driver's count" if card else "resident memory (RSS) of the engine process"
+        if not card and self.advance(f"sum {explain.size(shown.total)} = {sum_of}") > width:
+            sum_of = "RSS of the engine"
         foot = [(f"sum {explain.size(shown.total)} = {sum_of}", "text")]
         if shown.over:
             foot = [

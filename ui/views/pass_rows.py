@@ -38,7 +38,7 @@ class PassRows:
         self.hits, self.rows = [], []
         style = chip_style(view, area.height())
         pitch = style.height + style.note_height + theme.px(6)
-        word = "seq " if area.width() >= theme.px(260) else ""
+        word = "seq " if area.width() >= theme.px(340) else ""
         longest = max(len(str(one.seq)) for one in passes)
         name_width = view.advance(word + "9" * longest, "mono_small") + theme.px(6)
         y = area.top()

@@ -47,6 +47,7 @@ class RequestsView(View):
         self.shown: int | None = None
         self._awaited: set[int] = set()  # numbers sent from here whose sequence isn't known yet
         self._mine: set[int] = set()
+        self._by_hand = False  # the user moved the border between list and text
         self._pace = Pace(0.12)  # of the list; the text streams with every frame
         self._ended = 0.0  # when the followed request was first seen to have ended
         self.composer = Composer(theme)
@@ -89,6 +90,7 @@ class RequestsView(View):
         self.splitter.addWidget(self._right)
         self.splitter.setStretchFactor(0, 2)
         self.splitter.setStretchFactor(1, 3)
+        self.splitter.splitterMoved.connect(self._divided)
         self._outer = QVBoxLayout(self)
         self._outer.addWidget(self.splitter)
         self._outer.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
@@ -247,6 +249,9 @@ class RequestsView(View):
 
     # --- Qt ---
 
+    def _divided(self) -> None:
+        self._by_hand = True
+
     def _arrange(self) -> None:
         """Side by side when wide; else one over the other. What there is no room for is left out: first the list,
         then what is beside the text, then the prompt."""
@@ -255,7 +260,7 @@ class RequestsView(View):
         way = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self.splitter.orientation() != way:
             self.splitter.setOrientation(way)
-            self.splitter.setSizes([2 * width, 3 * width] if wide else [height // 2, height // 2])
+            self._by_hand = False
         inner = width - px(24)
         self.composer.restyle()
         self.composer.setVisible(height >= px(130))
@@ -270,10 +275,12 @@ class RequestsView(View):
         self.abort_button.setVisible(buttons)
         self.copy_button.setVisible(buttons)
         self.status.setVisible(height >= px(80))
+        self.key_line.setVisible(height >= px(220) and inner >= px(200))
         if not wide and not with_list:
             typed = self.composer.sizeHint().height()
             self.splitter.setSizes([typed, max(1, height - typed)])
-        self.key_line.setVisible(height >= px(220) and inner >= px(200))
+        elif not self._by_hand:
+            self.splitter.setSizes([inner * 2 // 5, inner * 3 // 5] if wide else [height // 2, height // 2])
 
     def resizeEvent(self, event) -> None:
         super().resizeEvent(event)

@@ -26,6 +26,11 @@ from ui.views.pass_rows import PassRows
 
 WINDOW = 200  # steps that acceptance and pay-off are measured over
 METHODS = {"ngram": "n-gram"}
+HINTS = {
+    "off": "raise the draft length γ to see tokens drafted and verified here",
+    "method_off": "switch drafts on to see them verified here",
+    "no_matches": "text that repeats itself (code, lists, quotations) gives n-grams to match",
+}
 
 
 @dataclass(frozen=True)
@@ -117,9 +122,9 @@ class SpeculationView(PaintedView):
         above = QRect(inner.left(), inner.top(), inner.width(), card.top() - inner.top() - px(8))
         if above.height() < self.line():
             return
-        side = min(px(320), above.width() * 2 // 5)
+        side = min(px(320), max(px(206), above.width() * 36 // 100))
         left, figures = above, QRect()
-        if side >= px(170):
+        if above.width() >= px(420):
             left = above.adjusted(0, 0, -side - px(16), 0)
             figures = above.adjusted(above.width() - side, 0, 0, 0)
         elif above.height() >= px(260):
@@ -130,9 +135,8 @@ class SpeculationView(PaintedView):
         if shown.passes:
             self.rows.draw(painter, left, shown.passes, self.context.selection.seq)
         elif left.height() > 3 * self.line():
-            if shown.figures.state not in ("off", "method_off", "no_matches"):
-                headline, because = "Nothing drafted yet", "passes appear here as soon as a draft is verified"
-            self.draw_empty(painter, left, headline, because)
+            hint = HINTS.get(shown.figures.state, "passes appear here as soon as a draft is verified")
+            self.draw_empty(painter, left, "No pass to show", hint)
 
     # --- Qt ---
 

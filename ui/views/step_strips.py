@@ -72,7 +72,7 @@ class StepStrips:
             side = QRect(plot.right() + theme.px(6), plot.bottom() + 1 - line, gutter, line)
             write(painter, side, explain.duration(float(sums[-1]) / 1e3), small, theme.color("text_dim"))
             side.moveTop(plot.top() - line // 2)
-            if side.bottom() < plot.bottom() - line:
+            if head.height() and side.bottom() < plot.bottom() - line:
                 write(painter, side, f"{top:g} ms", small, theme.color("text_faint"))
 
     def _draw_keys(self, painter: QPainter, row: QRect) -> None:
