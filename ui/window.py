@@ -140,7 +140,8 @@ class Window(QMainWindow):
         self.topbar = TopBar(self.context, self.transport, self._root)
         self.banner = Banner(self.theme, self.mirror, self.context.source, self._root)
         self.controls = ControlsPanel(self.context, self._root)
-        self.deck = Deck(self.theme, [view(self.context) for view in views], self._root)
+        # without a parent: a QMainWindow that is given one makes itself a window of its own
+        self.deck = Deck(self.theme, [view(self.context) for view in views])
         self.timeline = Timeline(self.context, self._root)
         self.past, self.badge = Pill(self.theme, "mark", "strong"), Pill(self.theme, "measured")
         self._middle = QHBoxLayout()
