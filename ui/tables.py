@@ -21,6 +21,11 @@ class Tables:
     def seqs(self) -> list[int]:
         return list(self._lengths)
 
+    @property
+    def longest(self) -> int:
+        """Blocks of the longest table."""
+        return max(self._lengths.values(), default=0)
+
     def get(self, seq: int) -> NDArray[np.uint32]:
         length = self._lengths.get(seq)
         return self._blocks[seq][:length] if length else _EMPTY

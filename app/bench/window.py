@@ -14,6 +14,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from PySide6.QtWidgets import QWidget
+
     from ui.views.base import View
 
 EXAMPLES = """example:
@@ -80,8 +82,8 @@ def _measure(blocks: int, sequences: int, frames: int, size: tuple[int, int]) ->
     source, mirror = SyntheticSource(blocks, sequences), Mirror()
     mirror.apply_all(source.poll())
     context = ViewContext(mirror, Cursor(mirror), Selection(), Theme(), source, NoWorkload(), NoProbe())
-    tables = _shown(TablesView(context), (max(1, size[0] // 3), max(1, size[1] // 2)))
-    views = {"pool": _shown(PoolView(context), size), "tables": tables}
+    views = {"pool": PoolView(context), "tables": TablesView(context)}
+    hosts = [_shown(views["pool"], size), _shown(views["tables"], (max(1, size[0] // 3), max(1, size[1] // 2)))]
     times: dict[str, list[int]] = {"encode": [], "decode": [], "apply": [], "pool": [], "tables": []}
     sizes = []
     for _ in range(frames + WARM_UP):
@@ -111,21 +113,25 @@ def _measure(blocks: int, sequences: int, frames: int, size: tuple[int, int]) ->
         result |= _percentiles(f"{name}_us", times[name][WARM_UP * RECORDS_PER_FRAME :], 1e3)
     for name in views:
         result |= _percentiles(f"{name}_frame_ms", times[name][WARM_UP:], 1e6)
-    for view in views.values():
-        view.close()
+    for host in hosts:
+        host.close()
     return result
 
 
-def _shown(view: View, size: tuple[int, int]) -> View:
-    from PySide6.QtWidgets import QApplication
+def _shown(view: View, size: tuple[int, int]) -> QWidget:
+    """Shows the view; returns the window that has to be kept as long as it is shown."""
+    from PySide6.QtWidgets import QApplication, QWidget
 
     from ui.changes import Kinds
 
+    host = QWidget()  # without a layout: the offscreen platform warns of windows with size hints
+    host.resize(*size)
+    view.setParent(host)
     view.resize(*size)
-    view.show()
+    host.show()
     QApplication.processEvents()  # until it is exposed, a repaint paints nothing
     view.refresh(Kinds.ALL)
-    return view
+    return host
 
 
 def _percentiles(name: str, spent: list[int], unit: float) -> dict[str, float]:

@@ -36,11 +36,11 @@ def advance(context: ViewContext, steps: int = 1) -> None:
 def show(qtbot, view: V, width: int, height: int) -> V:
     """In a window without a layout: the offscreen platform warns of windows with size hints."""
     host = QWidget()
-    qtbot.addWidget(host)
+    # without a strong reference the host and all in it would go with the next collection, even in a paint event
+    qtbot.addWidget(host, before_close_func=lambda _, kept=(host, view): None)
     host.resize(width, height)
     view.setParent(host)
     view.resize(width, height)
-    view.host = host  # type: ignore[attr-defined]  # else Python lets go of it
     host.show()
     view.refresh(Kinds.ALL)
     return view

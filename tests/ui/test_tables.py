@@ -12,7 +12,7 @@ from ui.changes import Kinds
 from ui.sequences import SequenceInfo
 from ui.views.pool_shades import HUES, Shades
 from ui.views.tables import TablesView
-from ui.views.tables_row import doing, shown_of
+from ui.views.tables_row import Columns, doing, shown_of
 
 
 def test_rows_are_the_queues_in_order(qtbot) -> None:
@@ -65,7 +65,7 @@ def test_long_tables_scroll_sideways(qtbot) -> None:
     [(5, 0, 10, (0, 5, False)), (20, 0, 10, (0, 7, True)), (20, 12, 10, (12, 20, False)), (0, 3, 10, (0, 0, False))],
 )
 def test_what_fits(length: int, scroll: int, capacity: int, want: tuple[int, int, bool]) -> None:
-    part = shown_of(length, scroll, capacity)
+    part = shown_of(length, scroll, Columns(0, 0, 0, 20, 2, capacity))
     assert (part.low, part.high, part.last) == want
 
 

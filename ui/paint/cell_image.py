@@ -34,9 +34,19 @@ class Bars:
 def fold(index: NDArray, by: int) -> NDArray:
     """(rows, columns) → one entry for each by × by cells: the highest."""
     rows, columns = index.shape
-    padded = np.zeros((-(-rows // by) * by, -(-columns // by) * by), index.dtype)
-    padded[:rows, :columns] = index
-    return padded.reshape(padded.shape[0] // by, by, padded.shape[1] // by, by).max(axis=(1, 3))
+    if rows % by or columns % by:
+        padded = np.zeros((-(-rows // by) * by, -(-columns // by) * by), index.dtype)
+        padded[:rows, :columns] = index
+    else:
+        padded = index
+    # slice by slice: numpy's own reduction over two axes takes ten times as long
+    tall = padded[0::by]
+    for line in range(1, by):
+        tall = np.maximum(tall, padded[line::by])
+    folded = tall[:, 0::by].copy()
+    for column in range(1, by):
+        np.maximum(folded, tall[:, column::by], out=folded)
+    return folded
 
 
 def window_of(values: NDArray, grid: Grid, window: Window, rest: int = 0) -> NDArray:

@@ -52,8 +52,9 @@ class PoolImage:
         """The image of a window of the grid: blocks `selected` outlined, `chosen` and `pointed` marked."""
         state = self._state
         assert state is not None
-        ranks = cell_image.window_of(self._ranks, grid, window).copy()  # marks are put in below
+        ranks = cell_image.window_of(self._ranks, grid, window)
         self.folding = grid.fold
+        ranks = cell_image.fold(ranks, grid.fold) if grid.fold > 1 else ranks.copy()  # marks are put in below
         if not grid.gutter:
             return self._small(ranks, grid, window, selected, chosen, pointed)
         barred = min(grid.width, grid.height) >= BARRED
@@ -70,8 +71,6 @@ class PoolImage:
         self, ranks: NDArray, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
     ) -> Colours:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
-        if grid.fold > 1:
-            ranks = cell_image.fold(ranks, grid.fold)
         self._blank(ranks, grid, window)
         for blocks, mark in ((selected, SELECTED), (_one(chosen), SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)

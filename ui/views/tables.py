@@ -90,7 +90,7 @@ class TablesArea(QAbstractScrollArea):
     def refresh(self, reveal: bool = False) -> None:
         state = self._state
         self._rows = [*state.running, *state.waiting]
-        self._longest = max((len(state.table(seq)) for seq in state.running), default=0)
+        self._longest = state.tables.longest
         self._bars()
         if reveal and self._context.selection.seq in self._rows:
             self._reveal(self._rows.index(self._context.selection.seq))
@@ -109,20 +109,20 @@ class TablesArea(QAbstractScrollArea):
         seq, columns = self._rows[index], self.columns
         length = len(self._state.table(seq))
         place = (spot.x() - columns.table) // columns.cell
-        part = shown_of(length, self.horizontalScrollBar().value(), columns.capacity)
+        part = shown_of(length, self.horizontalScrollBar().value(), columns)
         if spot.x() < columns.table or not length:
             return seq, None
         if place < part.high - part.low:
             return seq, part.low + place
-        return seq, length - 1 if part.last and place == part.high - part.low + 2 else None
+        return seq, length - 1 if part.last and place == part.high - part.low + columns.gap else None
 
     def cell_rect(self, seq: int, logical: int) -> QRect:
         """The cell of a table entry, in the viewport; empty where it is not shown."""
         columns, length = self.columns, len(self._state.table(seq))
-        part = shown_of(length, self.horizontalScrollBar().value(), columns.capacity)
+        part = shown_of(length, self.horizontalScrollBar().value(), columns)
         place = logical - part.low
         if part.last and logical == length - 1:
-            place = part.high - part.low + 2
+            place = part.high - part.low + columns.gap
         elif not part.low <= logical < part.high:
             return QRect()
         row = self.row_rect(self._rows.index(seq))

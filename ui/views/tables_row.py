@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from numpy.typing import NDArray
-from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap
+from PySide6.QtCore import QPointF, QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap, QStaticText
 
 from engine.records import PREFILL
 from ui.sequences import SequenceInfo
@@ -19,7 +19,7 @@ from ui.views.pool_shades import Shades
 
 _CENTER = Qt.AlignmentFlag.AlignCenter
 _MIDDLE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-KEPT = 2_000  # pictures of labels, table stretches and last cells; a screen of rows shows a few hundred
+KEPT = 2_000  # pictures of labels and table stretches, and shaped numbers; a screen of rows shows a few hundred
 
 
 def doing(info: SequenceInfo) -> tuple[str, str]:
@@ -38,6 +38,9 @@ def doing(info: SequenceInfo) -> tuple[str, str]:
     return (f"verify γ{row.drafted}", "accepted") if row.drafted else ("decode", "decode")
 
 
+_UNDER, _OVER = 0.2, 0.8  # the number stands between these heights of a cell
+
+
 @dataclass(slots=True)
 class Columns:
     """Where things stand in a row, px: the name, what it does, and the table; `cell` is the width of a cell."""
@@ -46,24 +49,26 @@ class Columns:
     doing: int
     table: int
     cell: int
+    gap: int  # cells that the number of entries left out takes
     capacity: int  # cells between `table` and the right end
 
 
 @dataclass(slots=True)
 class Shown:
-    """The part of a table that a row shows: cells low..high-1, then, if `last`, the number left out and the last."""
+    """The part of a table that a row shows: cells low..high-1, then, if `last`, the number of
+    entries left out and the last one."""
 
     low: int
     high: int
     last: bool
 
 
-def shown_of(length: int, scroll: int, capacity: int) -> Shown:
+def shown_of(length: int, scroll: int, columns: Columns) -> Shown:
     """Which entries fit, from `scroll` on; the last one is always shown, it is the one that fills."""
     low = min(scroll, max(0, length - 1))
-    if length - low <= capacity:
+    if length - low <= columns.capacity:
         return Shown(low, length, False)
-    return Shown(low, low + max(0, capacity - 3), True)  # two cells for the number, one for the last
+    return Shown(low, low + max(0, columns.capacity - columns.gap - 1), True)
 
 
 class RowPainter:
@@ -73,6 +78,7 @@ class RowPainter:
         self._theme = theme
         self._shades = Shades(theme)
         self._kept: OrderedDict[tuple, QPixmap] = OrderedDict()
+        self._numbers: dict[int, QStaticText] = {}
         self._mono, self._small = theme.font("mono_small"), theme.font("small")
         self._name = theme.font("mono")
         metrics = QFontMetrics(self._mono)
@@ -82,10 +88,18 @@ class RowPainter:
         self._dim = [QColor(int(c)) for c in self._shades.barred[1 + HUES : 1 + 2 * HUES]]
         self._ring = [QColor(int(c)) for c in self._shades.ring]
         self._ink = [theme.ink_on(colour) for colour in self._full]
+        self._laid: tuple[tuple[int, int, int], Columns] = ((0, 0, 0), Columns(0, 0, 0, 1, 1, 0))
         self._track = theme.color("free")
         self._ink_dim = theme.ink_on(theme.color("panel"))
 
     def columns(self, width: int, num_blocks: int, longest_seq: int) -> Columns:
+        """For rows that wide, block numbers and sequence numbers up to those."""
+        key = (width, len(str(num_blocks)), len(str(longest_seq)))
+        if key != self._laid[0]:
+            self._laid = (key, self._columns(width, num_blocks, longest_seq))
+        return self._laid[1]
+
+    def _columns(self, width: int, num_blocks: int, longest_seq: int) -> Columns:
         theme = self._theme
         name = theme.px(16)
         does = name + QFontMetrics(self._name).horizontalAdvance(f"seq {max(999, longest_seq)}") + theme.px(12)
@@ -93,7 +107,8 @@ class RowPainter:
         compact = QFontMetrics(self._small).horizontalAdvance("prefill 888/888")
         table = does + (room if width > theme.px(420) else compact) + theme.px(10)
         cell = self._digit * len(str(max(99, num_blocks - 1))) + theme.px(6)
-        return Columns(name, does, table, cell, max(0, (width - table - theme.px(6)) // cell))
+        gap = -(-QFontMetrics(self._mono).horizontalAdvance("+8,888") // cell)
+        return Columns(name, does, table, cell, gap, max(0, (width - table - theme.px(6)) // cell))
 
     def paint(
         self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, info: SequenceInfo, scroll: int,
@@ -142,7 +157,7 @@ class RowPainter:
         self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, table: NDArray, scroll: int,
         surface: QColor,
     ) -> None:  # fmt: skip
-        part = shown_of(len(table), scroll, columns.capacity)
+        part = shown_of(len(table), scroll, columns)
         # full cells come as one picture; the last one of the table fills from step to step
         stop = part.high - 1 if not part.last else part.high
         x, cell = columns.table, columns.cell
@@ -155,15 +170,11 @@ class RowPainter:
         x += (stop - part.low) * cell
         if part.last:
             rest = f"+{len(table) - part.high - 1:,}"
-            size = QSize(2 * cell, self.height)
+            size = QSize(columns.gap * cell, self.height)
             key = ("rest", cell, surface.rgb(), rest)
             painter.drawPixmap(x, box.top(), self._picture(key, size, surface, self._rest, rest, size))
-            x += 2 * cell
-        last = table[-1:]
-        key = ("last", cell, surface.rgb(), int(last[0]), int(state.filled[last[0]]), int(state.owner[last[0]]),
-               int(state.refcount[last[0]]))  # fmt: skip
-        picture = self._picture(key, QSize(cell, self.height), surface, self._strip, state, last, cell)
-        painter.drawPixmap(x, box.top(), picture)
+            x += size.width()
+        self._cell(painter, x, box.top(), cell, state, int(table[-1]))
 
     def _picture(self, key: tuple, size: QSize, surface: QColor, draw: Callable[..., None], *parts) -> QPixmap:
         """What `draw(painter, *parts)` paints, from before where `key` says that it is the same."""
@@ -204,13 +215,33 @@ class RowPainter:
         level = body.height() if share == 1.0 else min(body.height() - 1, round(body.height() * share))
         below = QRect(body.left(), body.bottom() + 1 - level, body.width(), level)
         painter.fillRect(body, self._dim[hue])
-        if level < body.height():
-            painter.setPen(self._ink_dim)
-            painter.drawText(body, _CENTER, str(block))
-        if share > 0:  # over it the bright part, with the same number in ink that reads there
+        if share == 0 or share > _OVER:
+            painter.fillRect(below, self._full[hue])
+            painter.setPen(self._ink[hue] if share else self._ink_dim)
+            self._number(painter, body, block)
+            return
+        painter.setPen(self._ink_dim)
+        self._number(painter, body, block)
+        if share < _UNDER:
+            painter.fillRect(below, self._full[hue])
+        else:  # over it the bright part, with the same number in ink that reads there
             painter.save()
             painter.setClipRect(below, Qt.ClipOperation.IntersectClip)
             painter.fillRect(below, self._full[hue])
             painter.setPen(self._ink[hue])
-            painter.drawText(body, _CENTER, str(block))
+            self._number(painter, body, block)
             painter.restore()
+
+    def _number(self, painter: QPainter, body: QRect, block: int) -> None:
+        """The block's id in the middle; shaped once, for shaping is most of what text costs."""
+        found = self._numbers.get(block)
+        if found is None:
+            if len(self._numbers) >= KEPT:
+                self._numbers.clear()
+            text = QStaticText(str(block))
+            text.setTextFormat(Qt.TextFormat.PlainText)
+            text.prepare(font=self._mono)
+            found = self._numbers[block] = text
+        size = found.size()
+        x, y = (body.width() - size.width()) / 2, (body.height() - size.height()) / 2
+        painter.drawStaticText(QPointF(round(body.left() + x), round(body.top() + y)), found)
