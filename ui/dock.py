@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QDockWidget, QHBoxLayout, QMainWindow, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QDockWidget,
+    QHBoxLayout,
+    QMainWindow,
+    QMenu,
+    QSizePolicy,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from ui.changes import Kinds
 from ui.glyphs import Glyph, icon
@@ -18,11 +27,12 @@ class TitleBar(QWidget):
 
     Signals:
         fill_wanted: a double-click, or the fill button.
-        close_wanted: the close button.
+        close_wanted, float_wanted: the close button, or the menu of a right click.
     """
 
     fill_wanted = Signal()
     close_wanted = Signal()
+    float_wanted = Signal()
 
     def __init__(self, theme: Theme, title: str, parent: QWidget | None = None):
         super().__init__(parent)
@@ -80,6 +90,14 @@ class TitleBar(QWidget):
         self.fill_wanted.emit()
         event.accept()
 
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction("Fill the window, or back").triggered.connect(self.fill_wanted)
+        menu.addAction("Float, or back").triggered.connect(self.float_wanted)
+        menu.addAction("Close").triggered.connect(self.close_wanted)
+        menu.popup(event.globalPos())
+
     def _button(self, tip: str) -> QToolButton:
         button = QToolButton()
         button.setProperty("kind", "quiet")
@@ -130,6 +148,7 @@ class ViewDock(QDockWidget):
         view.summary_changed.connect(self._keep_summary)
         self.bar.fill_wanted.connect(lambda: self.fill_wanted.emit(view.key))
         self.bar.close_wanted.connect(self.close)
+        self.bar.float_wanted.connect(lambda: self.setFloating(not self.isFloating()))
         self.visibilityChanged.connect(self._set_shown)
         self.dockLocationChanged.connect(self.follow_tabs)
         self.topLevelChanged.connect(self.follow_tabs)

@@ -38,6 +38,21 @@ def icon(theme: Theme, glyph: Glyph, token: str = "text") -> QIcon:
     return QIcon(pixmap)
 
 
+def window_icon(theme: Theme) -> QIcon:
+    """Nine blocks of three sequences, one of them free: what the window is about."""
+    pixmap = QPixmap(_PIXELS, _PIXELS)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    owners = (1, 1, 3, 1, 5, 3, 5, 5, None)
+    for index, owner in enumerate(owners):
+        painter.setBrush(theme.color("text_faint", 0.4) if owner is None else theme.sequence_color(owner))
+        painter.drawRoundedRect(QRectF(2 + index % 3 * 21, 2 + index // 3 * 21, 18, 18), 4, 4)
+    painter.end()
+    return QIcon(pixmap)
+
+
 _FILLED = {Glyph.PLAY, Glyph.PAUSE, Glyph.STEP}
 
 

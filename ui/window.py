@@ -24,6 +24,7 @@ from ui.controls.panel import ControlsPanel
 from ui.cursor import Cursor
 from ui.deck import Deck
 from ui.frame import Frame
+from ui.glyphs import window_icon
 from ui.help import HelpOverlay
 from ui.labels import Pill
 from ui.mirror import Mirror
@@ -204,6 +205,7 @@ class Window(QMainWindow):
         application.setFont(self.theme.font("body"))
         application.setPalette(self.theme.qpalette())
         self.setStyleSheet(self.theme.qss())
+        self.setWindowIcon(window_icon(self.theme))
 
     def _space(self) -> None:
         short = self.height() / self.theme.scale < _SHORT

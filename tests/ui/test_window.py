@@ -250,3 +250,18 @@ def test_the_window_loads_neither_torch_nor_the_program():
     code = "import sys, ui.window; print(sorted({'torch', 'app', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support")
+def test_a_dock_floats_and_comes_back(qtbot):
+    h = Harness(qtbot)
+    dock = h.window.deck.docks["latency"]
+    dock.bar.float_wanted.emit()
+    QApplication.processEvents()
+    assert dock.isFloating() and dock.shown
+    h.view("latency").seen.clear()
+    h.run(1)
+    assert h.view("latency").seen
+    dock.bar.float_wanted.emit()
+    QApplication.processEvents()
+    assert not dock.isFloating() and dock.shown

@@ -4,6 +4,7 @@ what it shows between two wishes is what the mirror says is in force at the mome
 from __future__ import annotations
 
 import math
+from time import monotonic
 
 import numpy as np
 from PySide6.QtCore import QSize, Qt
@@ -32,6 +33,8 @@ _ENGINE = {
 _SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
 _WHOLE = {*_ENGINE, "top_k"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
+_COPY = "Copy settings"
+_COPIED_STAYS = 3.0  # s that the button says that it worked
 _WIDTH = 272  # pixels at text scale 1: the longest hint takes two lines
 _SHARE = 0.36  # of the window's width, at most
 # ranges while no engine has told its own
@@ -72,7 +75,7 @@ class ControlsPanel(QFrame):
         self.workload = WorkloadControls(theme, context.workload)
         self._past = _label("", "warning")
         self._past.hide()
-        self.copy = QPushButton("Copy settings")
+        self.copy = QPushButton(_COPY)
         self.copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.copy.setToolTip("As Servescope's and as vLLM's command line")
         self._sections: list[QLabel] = []
@@ -82,8 +85,8 @@ class ControlsPanel(QFrame):
         for segments in self.segments.values():
             segments.chosen.connect(self.sender.wish)
         self.copy.clicked.connect(self.copy_settings)
+        self._copied_at = 0.0
         self._limits: dict[str, Limit] = {}
-        self._limit_sets = -1
         self._ready_seen: object = None
         self._take_limits()
         self.restyle()
@@ -116,6 +119,9 @@ class ControlsPanel(QFrame):
         if kinds & (Kinds.SETTINGS | Kinds.CURSOR | Kinds.SOURCE):
             self._show_settings()
         self._show_hints()
+        if self._copied_at and monotonic() - self._copied_at > _COPIED_STAYS:
+            self._copied_at = 0.0
+            self.copy.setText(_COPY)
 
     def settings(self) -> LiveSettings:
         """In force at the moment shown."""
@@ -130,6 +136,7 @@ class ControlsPanel(QFrame):
         text = flags.both(self.settings(), block_size, config.model, name, config.dtype)
         QGuiApplication.clipboard().setText(text)
         self.copy.setText("Copied: ours and vLLM's")
+        self._copied_at = monotonic()
         return text
 
     def _build(self) -> None:
@@ -218,7 +225,6 @@ class ControlsPanel(QFrame):
         )
 
     def _moved(self, key: str, value: float) -> None:
-        self.copy.setText("Copy settings")
         self.sender.wish(key, int(value) if key in _WHOLE else value)
 
     def _pending(self, key: str, pending: bool) -> None:
