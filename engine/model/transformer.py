@@ -76,12 +76,15 @@ class Layer:
 class Transformer:
     """`bytes`: weights held. A tied head is the embedding again, in the form that products want."""
 
-    def __init__(self, config: ModelConfig, weights: Weights):
+    def __init__(self, config: ModelConfig, weights: Weights, consume: bool = False):
+        """`consume`: take the layers out of `weights` one by one, so that a layer's plain matrices go as its
+        prepacked ones come and the model never stands in memory twice."""
         self.config = config
         self.embedding = weights.embedding
+        left = weights.layers if consume else list(weights.layers)
         self.layers: list[Layer] = []
-        while weights.layers:  # one at a time: each layer's plain weights go as its packed ones come
-            self.layers.append(Layer(config, weights.layers.pop(0)))
+        while left:
+            self.layers.append(Layer(config, left.pop(0)))
         self.norm = weights.norm
         self.head = Linear(weights.head)
         self.inverse_frequencies = weights.inverse_frequencies

@@ -28,7 +28,7 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     kind = CudaRunner if device.type == "cuda" else CpuRunner
     try:
         model, weights = load(files, dtype, device, progress)
-        runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline)
+        runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline, consume=True)
         give_back()
         asked = config.settings.kv_blocks
         fits = max(MIN_BLOCKS, min(asked, runner.max_blocks()))

@@ -16,8 +16,11 @@ class KVPool:
     def __init__(self, config: ModelConfig, block_size: int, dtype: torch.dtype, device: torch.device):
         self.block_size = block_size
         self.num_blocks = 0
-        self.layers = [(self._empty(config, dtype, device), self._empty(config, dtype, device))
-                       for _ in range(config.layers)]
+        shape = (config.kv_heads, 0, block_size, config.head_dim)
+        self.layers = [
+            (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
+            for _ in range(config.layers)
+        ]
         # 2 · L · H_kv · d_h · n · block_size
         self.bytes_per_block = (
             2 * config.layers * config.kv_heads * block_size * config.head_dim * dtype.itemsize
@@ -26,18 +29,14 @@ class KVPool:
     def resize(self, num_blocks: int) -> None:
         """Layer by layer, so that the old and the new pool never stand side by side whole.
 
-        When memory runs out midway, layers already grown are cut back to views of the old size: the pool is
-        as it was, and the error goes on.
+        Shrinking always succeeds. When memory runs out while growing, the layers already grown are cut back to
+        views of the old size: the pool is as it was, and the error goes on.
         """
-        old = list(self.layers)
         try:
-            for index in range(len(self.layers)):
-                keys, values = self.layers[index]
+            for index, (keys, values) in enumerate(self.layers):
                 self.layers[index] = (_resized(keys, num_blocks), _resized(values, num_blocks))
-                if num_blocks > self.num_blocks:
-                    old[index] = self.layers[index]  # frees the smaller one; its content is a part of this
         except (RuntimeError, MemoryError):
-            self.layers = [(k[:, : self.num_blocks], v[:, : self.num_blocks]) for k, v in old]
+            self.layers = [(k[:, : self.num_blocks], v[:, : self.num_blocks]) for k, v in self.layers]
             raise
         self.num_blocks = num_blocks
 
@@ -45,14 +44,16 @@ class KVPool:
     def bytes(self) -> int:
         return self.num_blocks * self.bytes_per_block
 
-    def _empty(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty((config.kv_heads, 0, self.block_size, config.head_dim), dtype=dtype, device=device)
-
 
 def _resized(pool: torch.Tensor, num_blocks: int) -> torch.Tensor:
     """A copy with `num_blocks` blocks. Zeros are written, so that every page is really there and counted."""
     kept = min(pool.shape[1], num_blocks)
-    new = pool.new_empty((pool.shape[0], num_blocks, *pool.shape[2:]))
+    try:
+        new = pool.new_empty((pool.shape[0], num_blocks, *pool.shape[2:]))
+    except (RuntimeError, MemoryError):
+        if kept < num_blocks:
+            raise
+        return pool[:, :kept]  # no room for even a smaller copy: a part of the old one serves as well
     new[:, :kept] = pool[:, :kept]
     new[:, kept:] = 0
     return new

@@ -38,13 +38,15 @@ class TorchRunner:
         block_size: int,
         num_blocks: int,
         baseline: int = 0,
+        consume: bool = False,
     ):
-        """`name`: the model's. `baseline`: resident bytes before it came. Raises OutOfDeviceMemory."""
+        """`name`: the model's. `baseline`: resident bytes before it came. `consume`: nobody else needs `weights`.
+        Raises OutOfDeviceMemory."""
         self.config, self.dtype, self.device, self.block_size = config, dtype, device, block_size
         self.model = describe(config, weights.parameters, name, dtype)
         self.notices = list(config.notices)
         self._baseline = baseline
-        self._transformer = Transformer(config, weights)
+        self._transformer = Transformer(config, weights, consume)
         self._pool = KVPool(config, block_size, dtype, device)
         self.resize(num_blocks)
 
@@ -110,19 +112,12 @@ class TorchRunner:
     def warm_up(self) -> None:
         decodes = [rows for rows in WARM_DECODES if rows <= self.num_blocks]
         prefill = min(WARM_PREFILL, self.num_blocks * self.block_size, self.config.max_positions)
-        for lengths in ([1] * decodes[-1], *([1] * rows for rows in decodes), [prefill]):
-            self.execute(self._dummy(lengths))
+        for lengths in (*([1] * rows for rows in decodes), [prefill]):
+            self.execute(dummy_batch(lengths, self.block_size))
+        touched = max(decodes[-1], -(-prefill // self.block_size))  # blocks
         for keys, values in self._pool.layers:
-            keys[:, : self._touched].zero_()
-            values[:, : self._touched].zero_()
-
-    @property
-    def _touched(self) -> int:
-        return min(self.num_blocks, max(*WARM_DECODES, -(-WARM_PREFILL // self.block_size)))
-
-    def _dummy(self, lengths: Sequence[int]) -> PackedBatch:
-        """Rows of token 0, each in blocks of its own, from position 0."""
-        return dummy_batch(lengths, self.block_size)
+            keys[:, :touched].zero_()
+            values[:, :touched].zero_()
 
 
 def dummy_batch(lengths: Sequence[int], block_size: int) -> PackedBatch:

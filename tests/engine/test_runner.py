@@ -74,26 +74,35 @@ def test_memory_that_runs_out_midway_leaves_the_old(directory: Path, monkeypatch
     tokens = np.random.default_rng(1).integers(0, 97, 60).tolist()
     driver, sequence = Driver(runner), Driven(tokens)
     driver.run([(sequence, 50)])
-    from engine.runner import kv_pool
+    real, calls = torch.Tensor.new_empty, []
 
-    real, calls = kv_pool._resized, []
-
-    def failing(pool: torch.Tensor, blocks: int) -> torch.Tensor:
-        calls.append(blocks)
+    def failing(self: torch.Tensor, *shape: object) -> torch.Tensor:
+        calls.append(shape)
         if len(calls) == 4:
             raise RuntimeError("out of memory")
-        return real(pool, blocks)
+        return real(self, *shape)
 
-    for blocks in (80, 20):
-        calls.clear()
-        monkeypatch.setattr(kv_pool, "_resized", failing)
-        with pytest.raises(OutOfDeviceMemory):
-            runner.resize(blocks)
-        monkeypatch.setattr(kv_pool, "_resized", real)
-        assert runner.num_blocks == 40 and all(k.shape[1] == v.shape[1] == 40 for k, v in runner._pool.layers)
+    monkeypatch.setattr(torch.Tensor, "new_empty", failing)
+    with pytest.raises(OutOfDeviceMemory):
+        runner.resize(80)
+    assert runner.num_blocks == 40 and all(k.shape[1] == v.shape[1] == 40 for k, v in runner._pool.layers)
+    calls.clear()
+    sequence.table = _moved(runner, sequence.table)
+    runner.resize(20)  # the layer without room for a copy becomes a view
+    monkeypatch.undo()
+    assert len(calls) == 6 and all(k.shape[1] == v.shape[1] == 20 for k, v in runner._pool.layers)
     (got,) = driver.run([(sequence, 10)])
     (fresh,) = Driver(build(directory)).run([(Driven(tokens), 60)])
     torch.testing.assert_close(got, fresh[50:], rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def _moved(runner: TorchRunner, table: list[int]) -> list[int]:
+    """Copy the blocks of a table to blocks 0, 1, …, as it would be if they had been handed out in order."""
+    for pools in runner._pool.layers:
+        for pool in pools:
+            pool[:, : len(table)] = pool[:, table].clone()
+    return list(range(len(table)))
 
 
 def test_a_first_pool_that_does_not_fit_is_lowered_and_said(directory: Path, monkeypatch: pytest.MonkeyPatch):
