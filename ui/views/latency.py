@@ -22,6 +22,7 @@ from ui.latency import SECOND
 from ui.paint.labels import LEFT, RIGHT, write
 from ui.views.latency_histogram import FEW, LatencyHistogram
 from ui.views.number_box import NumberBox
+from ui.views.outcomes import Outcomes
 from ui.views.pace import Pace
 from ui.views.painted import PaintedView
 from ui.views.rate_plot import RatePlot
@@ -75,6 +76,7 @@ class LatencyView(PaintedView):
         self._pace = Pace(0.31)  # not READABLE: views that change together make a slow frame
         self._histograms = [LatencyHistogram(self, words, token, WINDOW) for _, words, token, _ in KINDS[:2]]
         self._rate = RatePlot(self, WINDOW)
+        self._outcomes = Outcomes()
         self._hits: list[tuple[QRect, str]] = []
         tip = "target: goodput counts requests that met both"
         self._ttft = NumberBox(theme, self.targets.ttft, 0.05, 60, 0.1, 2, unit=" s", tip=f"TTFT {tip}", parent=self)
@@ -102,10 +104,14 @@ class LatencyView(PaintedView):
         since = clock - WINDOW * SECOND
         values = {key: getattr(history, key).since(since, clock)[1] for key, *_ in KINDS}
         points = {key: tuple(_percentiles(found)) for key, found in values.items()}
-        good = figures.between(history, since, clock, self.targets)
-        self.shown = Shown(values, points, good.goodput, good.tokens_per_s, len(values["e2e"]))
+        columns = history.since(since, clock)
+        start = max(since, int(columns.clock[0])) if len(columns) else clock
+        self._outcomes.follow(history.requests)
+        good = self._outcomes.good(since, clock, self.targets) / ((clock - start) / SECOND) if clock > start else 0.0
+        mean = figures.tokens_per_s(columns, since, clock)
+        self.shown = Shown(values, points, good, mean, len(values["e2e"]))
         ended = len(values["e2e"])
-        self.summarise(f"last {WINDOW} s · goodput {explain.rate(good.goodput)} req/s" if ended else f"last {WINDOW} s")
+        self.summarise(f"last {WINDOW} s · goodput {explain.rate(good)} req/s" if ended else f"last {WINDOW} s")
 
     # --- painting ---
 

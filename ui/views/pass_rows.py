@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from functools import partial
+
 from numpy.typing import NDArray
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
@@ -24,13 +26,13 @@ class PassRows:
     """Draws the rows and remembers where they are.
 
     Attributes:
-        hits: (box, explanation as rich text) of each chip drawn.
+        hits: (box, what makes its explanation as rich text) of each chip drawn.
         rows: (box, sequence) of each row drawn.
     """
 
     def __init__(self, view: PaintedView):
         self._view = view
-        self.hits: list[tuple[QRect, str]] = []
+        self.hits: list[tuple[QRect, Callable[[], str]]] = []
         self.rows: list[tuple[QRect, int]] = []
 
     def draw(self, painter: QPainter, area: QRect, passes: list[Pass], chosen: int | None) -> None:
@@ -64,11 +66,12 @@ class PassRows:
         made = [chip(theme, one, index) for index in order]
         if box.width() < theme.px(150):  # the symbols alone
             made = [Chip(c.symbol, "", c.color, "", c.dashed) for c in made]
-        kept = int(np.count_nonzero(np.isin(verdicts, (ACCEPTED, RESAMPLED, BONUS))))
+        told = verdicts.tolist()
+        unseen = told.count(DISCARDED)
+        kept = len(told) - told.count(REJECTED) - unseen
         gain = f"= {kept}"
         tail = self._view.advance(gain, "strong") + theme.px(8)
         limit = box.right() - tail
-        unseen = int(np.count_nonzero(verdicts == DISCARDED))
         if unseen > 1 and chips.place(made, style, box.left(), box.top(), limit)[1]:  # one chip for all of them
             made = made[:-unseen]
             made.append(Chip(explain.SYMBOLS[DISCARDED], f"{unseen}", theme.color("text_faint"), "", True))
@@ -78,14 +81,14 @@ class PassRows:
             places, left_out = chips.place(made, style, box.left(), box.top(), limit - more)
         for spot, one_chip, index in zip(places, made, order, strict=False):
             chips.draw(painter, one_chip, spot, style)
-            self.hits.append((spot, tip(one, index)))
+            self.hits.append((spot, partial(tip, one, index)))
         if left_out:
             end = (places[-1].right() + style.gap) if places else box.left()
             rest = QRect(end, box.top(), limit - end + 1, style.height)
             write(painter, rest, f"+{left_out}", style.font, style.dim)
         room = QRect(limit, box.top(), tail, style.height)
         write(painter, room, gain, theme.font("strong"), theme.color("text_dim"), RIGHT)
-        self.hits.append((room, f"<p>this pass gave {explain.count(kept, 'token')}</p>"))
+        self.hits.append((room, partial("<p>this pass gave {}</p>".format, explain.count(kept, "token"))))
 
 
 def chip(theme: Theme, one: Pass, index: int) -> Chip:

@@ -144,8 +144,7 @@ class SpeculationView(PaintedView):
         at = event.position().toPoint()
         chip = next((hit for hit in self.rows.hits if hit[0].contains(at)), None)
         other = next((hit for hit in self._figures if hit[0].contains(at)), None)
-        found = chip or other
-        self.tip(at, found[1] if found else "")
+        self.tip(at, chip[1]() if chip else other[1] if other else "")
         self._light(chip[0] if chip else None)
 
     def leaveEvent(self, event) -> None:
