@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import numpy as np
 import pytest
@@ -219,3 +222,9 @@ def test_a_record_is_left_as_it_came() -> None:
     twin = msgspec.structs.replace(record)
     model.apply(record)
     assert record == twin
+
+
+def test_the_model_needs_no_qt() -> None:
+    modules = "ui.mirror ui.cursor ui.figures ui.block_story ui.history ui.snapshots ui.latency ui.blocks ui.tables"
+    code = f"import sys, {', '.join(modules.split())}; sys.exit('PySide6' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
