@@ -85,9 +85,9 @@ def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: i
 def _kv(pool: int, used: int, cached: int, free: int) -> list[Part]:
     a, b, c = kv_parts(pool, used, cached, free)
     return [
-        Part("kv_used", "KV used", a, f"{used:,} blocks"),
-        Part("kv_cached", "KV cached", b, f"{cached:,} blocks"),
-        Part("kv_free", "KV free", c, f"{free:,} blocks"),
+        Part("kv_used", "KV used", a, _blocks(used)),
+        Part("kv_cached", "KV cached", b, _blocks(cached)),
+        Part("kv_free", "KV free", c, _blocks(free)),
     ]
 
 
@@ -95,3 +95,7 @@ def _close(scope: str, parts: list[Part], whole: int, name: str, note: str) -> B
     known = sum(part.bytes for part in parts)
     rest = max(0, whole - known)
     return Breakdown(scope, (*parts, Part("rest", name, rest, note)), known + rest, max(0, known - whole))
+
+
+def _blocks(count: int) -> str:
+    return f"{count:,} block{'' if count == 1 else 's'}"

@@ -76,21 +76,19 @@ class MemoryView(PaintedView):
         line = self.line()
         foot = self._foot(shown, inner.width())
         room = inner.bottom() + 1 - y
-        pitch = line + theme.px(4)
         names = [
             part for part in shown.parts if part.bytes or part.token in ("kv_used", "kv_cached", "kv_free", "rest")
         ]
-        columns = 2 if inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * pitch else 1
+        wide, tight = line + theme.px(4), line
+        columns = 2 if inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * wide else 1
         rows = -(-len(names) // columns)
-        fit = max(0, (room - line * len(foot) - theme.px(4)) // pitch)
-        if fit < rows:  # the sum goes before the parts that it sums
-            foot, fit = foot[:1], max(0, (room - line) // pitch)
-        if fit < rows:
-            foot, fit = [], max(0, room // pitch)
-            if fit < rows:
-                pitch, fit = line, room // line
+        # what gives way first: the space between rows, the formula, the sum
+        for pitch, lines in ((wide, 2), (tight, 2), (wide, 1), (tight, 1), (wide, 0), (tight, 0)):
+            if rows * pitch + len(foot[:lines]) * line + theme.px(4) <= room:
+                break
+        foot, fit = foot[:lines], min(rows, room // pitch)
         self._draw_list(painter, QRect(inner.left(), y, inner.width(), fit * pitch), names, columns, pitch, shown)
-        y += min(rows, fit) * pitch
+        y += fit * pitch
         if foot:
             painter.setPen(theme.pen("border"))
             painter.drawLine(inner.left(), y + theme.px(1), inner.right(), y + theme.px(1))
