@@ -77,7 +77,7 @@ class BatchView(PaintedView):
             self.draw_empty(painter, inner, "No step yet", "A bar appears here for every step that the engine runs.")
             return
         line, room = self.line(), inner.height()
-        gutter = self.advance("budget 9,999") + theme.px(6) if inner.width() >= theme.px(420) else 0
+        gutter = self.advance("↑ budget 99,999") + theme.px(6) if inner.width() >= theme.px(420) else 0
         y = inner.top()
         if room >= theme.px(110):
             self._draw_legend(painter, QRect(inner.left(), y, inner.width(), line))
