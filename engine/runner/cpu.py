@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import torch
 
 from engine.memory import available_bytes
@@ -28,13 +30,15 @@ def cpu_dtype() -> torch.dtype:
 
     Elsewhere bfloat16 is emulated and slower than float32.
     """
-    x86 = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    if any(getattr(torch.cpu, name, lambda: False)() for name in x86):
-        return torch.bfloat16
-    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() and _is_arm() else torch.float32
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return torch.bfloat16 if _onednn_bfloat16() else torch.float32
+    features = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    found = any(getattr(torch.cpu, name, lambda: False)() for name in features)
+    return torch.bfloat16 if found else torch.float32
 
 
-def _is_arm() -> bool:
-    import platform
-
-    return platform.machine().lower() in ("arm64", "aarch64")
+def _onednn_bfloat16() -> bool:
+    try:
+        return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    except (AttributeError, RuntimeError):  # builds without it
+        return False
