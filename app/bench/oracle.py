@@ -1,42 +1,35 @@
 """The reference of the exactness bench: transformers' own model and loader, dense, greedy, in float32.
 
-Runs as a process of its own (`python -m app.bench.oracle`), because the program's other processes stay free of
-transformers. Nothing of the engine is used, least of all its loader: a GGUF file is read by transformers' GGUF
-reader, which undoes the permutation of q and k rows its own way. A request on standard input, references on
-standard output, both JSON.
+Runs as a process of its own (`python -m app.bench.oracle MODEL`), because the program's other processes stay free of
+transformers. Nothing of the engine is used but its search for the model file, least of all its loader: a GGUF file
+is read by transformers' GGUF reader, which undoes the permutation of q and k rows its own way. References go to
+standard output as JSON.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from app.bench.equality import Reference
+from app.workload.prompts import PromptSet
+from engine.model.store import resolve
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
-# Lengths at, just under and just over block boundaries, from 5 to 600 tokens; prompts of one length form a batch
-# without padding, which no reference needs to be trusted with.
+# At a block's end, just past one, just under one, from 5 to 600 tokens. Prompts of one length form a batch without
+# padding, which a reference shouldn't have to be trusted with.
 LENGTHS = (5, 16, 65, 255, 600)
-PER_LENGTH = 4
+KINDS = ("chat", "code", "summary", "edit")  # a text each; its prompts begin alike, so that prefixes are shared
 NEW_TOKENS = 64
-MISSING = "the exactness bench compares with transformers, which is not installed: pip install 'servescope[test]'"
 
-
-class Job(msgspec.Struct, frozen=True):
-    """What a reference process is asked for."""
-
-    model: str  # a .gguf file or a Hugging Face directory
-    texts: list[str]
-    new_tokens: int = NEW_TOKENS
-    threads: int = 0  # 0 = torch's choice
+Tokenize = Callable[[str], list[int]]
 
 
 def load(path: str) -> PreTrainedModel:
@@ -46,40 +39,44 @@ def load(path: str) -> PreTrainedModel:
 
     if not path.endswith(".gguf"):
         return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    from transformers.initialization import no_init_weights
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     file = Path(path)
     config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     # what from_pretrained(gguf_file=…) calls; called here because that asks for accelerate, which it doesn't use then
     tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=model)["tensors"]
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    missing, unexpected = model.load_state_dict(tensors, strict=False, assign=True)
     model.tie_weights()
     if unexpected or set(missing) - {"lm_head.weight"}:
         raise RuntimeError(f"transformers could not place every tensor: missing {missing}, unexpected {unexpected}")
     return model
 
 
-def tokenizer(path: str) -> PreTrainedTokenizerBase:
+def tokenizer(path: str) -> Tokenize:
+    """Transformers' own tokenizer of the checkpoint, without special tokens."""
     from transformers import AutoTokenizer
 
     file = Path(path)
     if path.endswith(".gguf"):
-        return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    return AutoTokenizer.from_pretrained(path)
+        loaded = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    else:
+        loaded = AutoTokenizer.from_pretrained(path)
+    return lambda text: loaded(text, add_special_tokens=False)["input_ids"]
 
 
-def prompts(ids: Sequence[int], seed: int = 1) -> list[list[int]]:
-    """PER_LENGTH stretches of each length out of one long text, at places drawn once and for all."""
-    if len(ids) < max(LENGTHS):
-        raise ValueError(f"{len(ids)} tokens of text, {max(LENGTHS)} are needed")
-    rng = random.Random(seed)
-    cut = []
-    for length in LENGTHS:
-        for _ in range(PER_LENGTH):
-            start = rng.randrange(len(ids) - length + 1)
-            cut.append(list(ids[start : start + length]))
-    return cut
+def texts() -> list[str]:
+    """One long text a kind: the built-in prompts of that kind, then all others."""
+    built_in = PromptSet.load().prompts
+    return ["\n\n".join(p.text for p in sorted(built_in, key=lambda p: p.kind != kind)) for kind in KINDS]
+
+
+def prompts(tokenize: Tokenize) -> list[list[int]]:
+    """The beginning of each text, in each length; lengths mixed, so that batches are."""
+    ids = [tokenize(text) for text in texts()]
+    return [ids[(i + j) % len(KINDS)][:length] for i in range(len(KINDS)) for j, length in enumerate(LENGTHS)]
 
 
 def greedy(model: PreTrainedModel, prompts: Sequence[Sequence[int]], new_tokens: int = NEW_TOKENS) -> list[Reference]:
@@ -104,30 +101,28 @@ def _generate(
     tokens, gaps = [], []
     with torch.inference_mode():
         ids = torch.tensor(batch)  # (prompts, length)
-        cache = None
+        past = None
         for _ in range(new_tokens):
-            out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            out = model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
             best = out.logits[:, -1].topk(2, dim=-1)  # (prompts, 2)
-            cache, ids = out.past_key_values, best.indices[:, :1]
+            past, ids = out.past_key_values, best.indices[:, :1]
             tokens.append(ids[:, 0])
             gaps.append(best.values[:, 0] - best.values[:, 1])
     return torch.stack(tokens, dim=1).tolist(), torch.stack(gaps, dim=1).tolist()
 
 
 def main() -> None:
-    """One Job in, a list of References out; exit code 3 when transformers is missing."""
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    try:
-        import torch
-        import transformers
-    except ImportError:
-        sys.exit(3)
+    """MODEL and the number of threads (0: torch's choice) from the command line."""
+    import torch
+    import transformers
+
+    model, threads = sys.argv[1], int(sys.argv[2])
     transformers.logging.set_verbosity_error()
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    ids = tokenizer(job.model)("\n\n".join(job.texts), add_special_tokens=False)["input_ids"]
-    references = greedy(load(job.model), prompts(ids), job.new_tokens)
-    print(json.dumps(msgspec.to_builtins(references)))
+    if threads:
+        torch.set_num_threads(threads)
+    path = str(resolve(model).path)
+    references = greedy(load(path), prompts(tokenizer(path)))
+    print(json.dumps({"references": msgspec.to_builtins(references)}))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,19 @@
 It pays where output repeats input: edited code, summaries, quotations, lists, and loops. It costs a few dictionary
 look-ups a pass and no model. Each n-gram of a sequence is indexed once, when the token after it is known, so a pass
 costs O(new tokens + γ), not O(length). Knows tokens only.
+
+Why at least two tokens must match: measured on 24 greedy outputs of the default model (64 tokens each, γ 4),
+    min_n 1  1.48 tokens a pass, 51 % of the examined drafts accepted, 3.2 tokens verified a pass
+    min_n 2  1.39                71 %                                  2.0
+    min_n 3  1.32                84 %                                  1.5
+One matching token proposes nearly always and is mostly wrong; three leave too much unproposed. A longer max_n than
+4 changes nothing: 1.386 tokens a pass with 6, 1.385 with 4.
 """
 
 from __future__ import annotations
 
 MIN_N = 2
-MAX_N = 4  # longer matches are found too: the longest suffix that is looked up is part of them
+MAX_N = 4
 
 
 class _Index:

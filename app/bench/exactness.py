@@ -1,0 +1,149 @@
+"""Show that no setting changes greedy output: float32 tokens of the real child against transformers' own.
+
+20 prompts of 5 to 600 tokens, 64 new tokens each, under a pairwise cover of batch 1/16, block size 16/32, token
+budget 32/512, γ 0/4, with and without forced preemption, prefix cache off/on; --full runs every combination of the
+first five. Outputs must be token-equal: see `equality`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from importlib.util import find_spec
+
+from app.options import UsageError, add_engine_options, engine_config
+
+EXAMPLES = """examples:
+  servescope bench exactness
+  servescope bench exactness --full --json"""
+
+NAME = "bench exactness"
+ORACLE_WITHIN = 3600.0  # s; a large model on a small machine takes long
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--full", action="store_true", help="all 32 combinations instead of the pairwise cover")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_engine_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from app.headless import EngineFailed, tell
+
+    if args.dtype not in ("auto", "float32"):
+        raise UsageError(f"--dtype {args.dtype}: exactness is a statement about float32")
+    if args.set:
+        raise UsageError(f"--set {args.set[0]}: the bench chooses the settings itself")
+    if find_spec("transformers") is None:
+        tell(NAME, "it compares with transformers, which is not installed: pip install 'servescope[test]'")
+        return 1
+    try:
+        result = measure(args)
+    except EngineFailed as failure:
+        tell(NAME, str(failure))
+        return 1
+    if args.json:
+        print(json.dumps(result))
+    return 0 if result["equal"] else 1
+
+
+def measure(args: argparse.Namespace) -> dict:
+    """Ask the oracle once, then run every combination. Raises EngineFailed."""
+    import msgspec
+
+    from app.bench.combinations import FULL, PAIRWISE
+    from app.bench.equality import ALLOWED_GAP, Reference
+    from app.bench.runs import fresh_process
+    from app.headless import EngineFailed, tell
+
+    tell(NAME, "transformers generates the reference")
+    try:
+        answer = fresh_process("app.bench.oracle", args.model, str(args.threads), timeout=ORACLE_WITHIN)
+    except RuntimeError as error:
+        raise EngineFailed(f"the reference could not be made: {error}") from None
+    references = msgspec.convert(answer["references"], list[Reference])
+    runs = []
+    combinations = FULL if args.full else PAIRWISE
+    for block_size in (16, 32):
+        chosen = [c for c in combinations if c.block_size == block_size]
+        runs += _runs_of(args, block_size, chosen, references)
+    return {
+        "equal": all(run["equal"] for run in runs),
+        "prompts": len(references),
+        "prompt_tokens": [len(reference.prompt) for reference in references],
+        "new_tokens": len(references[0].tokens),
+        "allowed_gap": ALLOWED_GAP,
+        "smallest_reference_gap": min(gap for reference in references for gap in reference.gaps),
+        "runs": runs,
+    }
+
+
+def _runs_of(args: argparse.Namespace, block_size: int, combinations, references) -> list[dict]:
+    """The combinations of one block size: one child, whose live settings change from run to run."""
+    import msgspec
+
+    from app.headless import change, running
+
+    roomiest = max((c.settings() for c in combinations), key=lambda settings: settings.kv_blocks)
+    start = msgspec.structs.replace(
+        engine_config(args), block_size=block_size, dtype="float32", settings=roomiest
+    )
+    found = []
+    with running(start, NAME) as client:
+        for combination in combinations:
+            change(client, {"prefix_cache": False})  # forgets what the run before left in the pool
+            change(client, msgspec.to_builtins(combination.settings()))
+            found.append(_run(args, client, combination, references))
+    return found
+
+
+def _run(args: argparse.Namespace, client, combination, references) -> dict:
+    """Serve all prompts under one combination, preempting as it says, and compare."""
+    from app.bench.equality import compare
+    from app.headless import EngineFailed, serve
+    from engine import records as r
+
+    first = 0
+
+    def squeeze(message, answers) -> None:
+        nonlocal first
+        if isinstance(message, r.StepRecord) and answers.left:
+            first = first or message.step
+            changes = combination.change_at(message.step - first)
+            if changes:
+                client.send(r.Change(id=client.next_id(), changes=changes))
+
+    requests = [
+        r.Request(
+            number=i,
+            token_ids=reference.prompt,
+            max_tokens=len(reference.tokens),
+            ignore_eos=True,
+            sampling=r.Sampling(temperature=0.0),
+            label="exactness",
+        )
+        for i, reference in enumerate(references)
+    ]
+    answers = serve(client, requests, NAME, squeeze).by_number
+    for answer in answers.values():
+        if answer.error:
+            raise EngineFailed(answer.error)
+    report = compare([answers[i].token_ids for i in range(len(references))], references)
+    preemptions = sum(answer.preemptions for answer in answers.values())
+    accepted = sum(answer.accepted for answer in answers.values())
+    if combination.preempt and not preemptions:
+        raise EngineFailed(f"nothing was preempted under {combination}; the run shows nothing")
+    if not args.json:
+        verdict = "token-equal" if report.equal else "NOT EQUAL"
+        print(f"{combination}: {verdict}; {preemptions} preemptions, {accepted} drafts accepted; {report}", flush=True)
+    return {
+        **combination.fields(),
+        "equal": report.equal,
+        "agreeing": report.prompts - len(report.differences),
+        "differences": [
+            {"prompt": d.prompt, "at": d.at, "ours": d.ours, "reference": d.wanted, "gap": d.gap, "allowed": d.allowed}
+            for d in report.differences
+        ],
+        "preemptions": preemptions,
+        "drafts_accepted": accepted,
+    }

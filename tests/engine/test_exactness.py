@@ -1,0 +1,172 @@
+"""Greedy float32 output of the default model is token-equal to transformers', whatever the settings.
+
+A pairwise cover of the settings, and a run whose settings are dragged at random within their limits, between steps
+and pauses. The real model and runner in this process, loaded once; invariants are checked as it goes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from app.bench.combinations import LONGEST, PAIRWISE, ROOMY, TIGHT, Combination
+from app.bench.equality import ALLOWED_GAP, Reference, Report, compare, first_difference, token_equal
+from engine.config import LiveSettings, SettingRefused, limits
+from engine.core import Engine
+from engine.model.store import resolve
+from engine.model.weights import load
+from engine.records import ROW, TOKEN, Preempted, Request, Sampling, StepRecord, unpack
+from engine.runner.cpu import CpuRunner
+from engine.sampler import Sampler
+from engine.speculation.ngram import NgramProposer
+from tests.support.oracle import references
+
+CHECK_EVERY = 10  # steps; a check counts everything again
+
+
+@pytest.fixture(scope="module")
+def runners() -> dict[int, CpuRunner]:
+    """One runner a block size, on the same weights."""
+    files, device = resolve("default"), torch.device("cpu")
+    config, weights = load(files, torch.float32, device)
+    return {size: CpuRunner(config, weights, files.name, torch.float32, device, size, 4) for size in (16, 32)}
+
+
+def start(runner: CpuRunner, settings: LiveSettings) -> Engine:
+    runner.resize(settings.kv_blocks)
+    return Engine(
+        runner,
+        settings,
+        Sampler(runner.model.vocabulary),
+        bounds=limits(runner.model, runner.block_size, ROOMY),
+        proposers={"ngram": NgramProposer},
+    )
+
+
+def serve(engine: Engine, wanted: list[Reference], between: Callable[[int, StepRecord], None]) -> tuple[Report, int]:
+    """All prompts to their end; `between` is called after each step. The comparison, and how many were preempted."""
+    for number, reference in enumerate(wanted):
+        request = Request(
+            number=number, max_tokens=len(reference.tokens), ignore_eos=True, sampling=Sampling(temperature=0.0)
+        )
+        assert engine.submit(number, reference.prompt, request) == number + 1
+    outputs: list[list[int]] = [[] for _ in wanted]
+    step = preempted = 0
+    while engine.has_work:
+        record = engine.step()
+        events = list(record.events)
+        for seq, token in unpack(record.emitted, TOKEN)[["seq", "token"]].tolist():
+            outputs[seq - 1].append(token)
+        between(step, record)
+        changed = engine.between()
+        if changed:
+            events += changed.events
+        preempted += sum(isinstance(event, Preempted) for event in events)
+        step += 1
+        if step % CHECK_EVERY == 0:
+            engine.check()
+    engine.check()
+    return compare(outputs, wanted), preempted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("combination", PAIRWISE, ids=str)
+def test_token_equal_under_a_pairwise_cover(combination: Combination, runners):
+    engine = start(runners[combination.block_size], combination.settings())
+
+    def squeeze(step: int, record: StepRecord) -> None:
+        changes = combination.change_at(step)
+        if changes:
+            engine.change(changes)
+
+    report, preempted = serve(engine, references(), squeeze)
+    print(f"{combination}: {report}")
+    assert report.equal, str(report)
+    assert (preempted > 0) == combination.preempt
+
+
+def obeys(record: StepRecord) -> None:
+    """The step kept to the settings that it says were in force."""
+    rows, live = unpack(record.rows, ROW), record.settings
+    assert len(rows) <= live.max_batch
+    assert rows["scheduled"].sum() <= live.token_budget
+    assert rows["drafted"].max(initial=0) <= (live.draft_length if live.draft_method != "off" else 0)
+    assert record.used + record.cached + record.free == live.kv_blocks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_token_equal_while_paused_stepped_and_dragged(runners):
+    """Every live setting moves at random within its limits while the engine runs, pauses and steps."""
+    rng = random.Random(11)
+    size = 16
+    engine = start(runners[size], Combination(16, size, 256, 4, False, True).settings())
+    made, refused = set(), 0
+
+    def drag(step: int, record: StepRecord) -> None:
+        nonlocal refused
+        obeys(record)
+        if step % 3:
+            return
+        engine.hold(rng.randrange(10**9))  # a pause
+        key, value = rng.choice(
+            [
+                ("max_batch", rng.randint(1, 24)),
+                ("token_budget", rng.choice([8, 24, 33, 64, 127, 512])),
+                ("draft_length", rng.randint(0, 8)),
+                ("draft_method", rng.choice(["off", "ngram"])),
+                ("kv_blocks", rng.randint(TIGHT // size, ROOMY // size)),
+                ("max_context", rng.randint(600, LONGEST)),
+                ("prefix_cache", rng.random() < 0.7),
+                ("chunked_prefill", rng.random() < 0.5),
+                ("watermark", rng.random() / 2),
+            ]
+        )
+        try:
+            engine.change({key: value})
+            made.add(key)
+        except SettingRefused:
+            refused += 1
+
+    report, preempted = serve(engine, references(), drag)
+    print(f"{preempted} preemptions, {refused} changes refused: {report}")
+    assert report.equal, str(report)
+    assert preempted > 0
+    assert len(made) >= 8
+
+
+# --- what equal means ---
+
+REFERENCE = Reference(prompt=[1, 2, 3], tokens=[4, 5, 6], gaps=[1.0, 4e-4, 1.0])
+
+
+def test_all_tokens_agree():
+    assert token_equal([4, 5, 6], REFERENCE)
+    assert first_difference([4, 5, 6, 7], REFERENCE) is None
+
+
+def test_a_near_tie_is_allowed_and_told():
+    difference = first_difference([4, 9, 9], REFERENCE)
+    assert difference is not None
+    assert token_equal([4, 9, 9], REFERENCE)
+    assert "output token 1: gave 9, reference 5 with a gap of 4.00e-04: allowed" in str(difference)
+
+
+def test_only_the_first_difference_counts():
+    assert not token_equal([9, 5, 6], REFERENCE)
+    assert not token_equal([4, 5, 9], REFERENCE)
+    assert REFERENCE.gaps[1] < ALLOWED_GAP
+
+
+def test_an_output_that_ends_early_is_not_equal():
+    assert not token_equal([4], REFERENCE)
+
+
+def test_at_most_one_in_twenty_may_use_the_allowance():
+    assert compare([[4, 9, 9], *[[4, 5, 6]] * 19], [REFERENCE] * 20).equal
+    assert not compare([[4, 9, 9], *[[4, 5, 6]] * 18], [REFERENCE] * 19).equal
+    assert not compare([[4, 9, 9]] * 2 + [[4, 5, 6]] * 20, [REFERENCE] * 22).equal
