@@ -1,0 +1,81 @@
+"""The exactness bench without a model: that its runs cover what it says, and what it refuses."""
+
+from dataclasses import astuple
+from itertools import combinations, product
+
+import pytest
+
+from app.__main__ import main
+from app.bench.combinations import FULL, LONGEST, PAIRWISE, PERIOD
+from app.bench.oracle import KINDS, LENGTHS, NEW_TOKENS, prompts
+from engine.config import SettingRefused, limits, validate
+from tests.support.fake_runner import FakeRunner
+
+
+def test_full_has_every_combination_of_the_first_five():
+    assert sorted(astuple(c)[:5] for c in FULL) == sorted(
+        product((1, 16), (16, 32), (32, 512), (0, 4), (False, True))
+    )
+
+
+@pytest.mark.parametrize("runs", [FULL, PAIRWISE], ids=["full", "pairwise"])
+def test_every_two_settings_meet_at_every_two_values(runs):
+    values = [astuple(c) for c in runs]
+    for a, b in combinations(range(6), 2):
+        assert len({(v[a], v[b]) for v in values}) == 4
+
+
+@pytest.mark.parametrize("combination", FULL, ids=str)
+def test_settings_are_valid_and_stay_so(combination):
+    model = FakeRunner(4, 16).model
+    bounds = limits(model, combination.block_size, 1 << 20)
+    settings = combination.settings()
+    validate(settings, bounds, combination.block_size, largest_need=LONGEST)
+    changes = [change for step in range(3 * PERIOD) if (change := combination.change_at(step))]
+    assert bool(changes) == combination.preempt
+    for change in changes:
+        assert change["max_batch"] <= settings.token_budget
+
+
+def test_the_last_forced_change_puts_the_batch_back():
+    for combination in FULL:
+        if combination.preempt:
+            last = [change for step in range(3 * PERIOD) if (change := combination.change_at(step))][-1]
+            assert last == {"max_batch": combination.batch}
+
+
+def test_prompts_are_twenty_from_5_to_600_tokens():
+    made = prompts(lambda text: [ord(c) for c in text])
+    assert len(made) == len(KINDS) * len(LENGTHS) >= 20
+    assert sorted({len(p) for p in made}) == sorted(LENGTHS)
+    assert (min(LENGTHS), max(LENGTHS)) == (5, 600)
+    assert max(LENGTHS) + NEW_TOKENS <= LONGEST
+    longest = [p for p in made if len(p) == 600]
+    assert all(any(long[: len(p)] == p for long in longest) for p in made)  # prefixes to be shared
+    assert len({tuple(p) for p in made}) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--dtype", "bfloat16"], "float32"), (["--set", "max_batch=2"], "chooses the settings itself")],
+)
+def test_what_it_refuses(arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(["bench", "exactness", *arguments]))
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_missing_oracle_is_said(monkeypatch, capsys):
+    monkeypatch.setattr("app.bench.exactness.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(["bench", "exactness"]))
+    assert ended.value.code == 1
+    assert "pip install 'servescope[test]'" in capsys.readouterr().err
+
+
+def test_a_refusal_would_be_seen():
+    with pytest.raises(SettingRefused):
+        validate(FULL[0].settings(), limits(FakeRunner(4, 16).model, 16, 8), 16)
