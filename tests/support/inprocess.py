@@ -21,6 +21,7 @@ from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
 from engine.worker import Builder, Built, Progress, explain, serve
 from tests.support.fake_runner import FakeRunner, TableModel
+from tests.support.fake_texts import LetterTexts
 
 VOCABULARY = 8
 
@@ -123,8 +124,9 @@ def table_build(config: EngineConfig, progress: Progress) -> Built:
     bounds = runner.bounds()
     settings, notices = fit(config.settings, bounds, config.block_size)
     engine = Engine(
-        runner, settings, Sampler(VOCABULARY), bounds=bounds, proposers={"ngram": NgramProposer}, seed=config.seed
-    )
+        runner, settings, Sampler(VOCABULARY), bounds=bounds, proposers={"ngram": NgramProposer}, texts=LetterTexts(),
+        seed=config.seed,
+    )  # fmt: skip
     ready = r.Ready(
         v=r.SCHEMA,
         pid=os.getpid(),

@@ -40,6 +40,7 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
     told = dict(zip(np.frombuffer(frame.table_seqs, "<u4").tolist(), tables, strict=True))
     assert {seq: state.table(seq).tolist() for seq in state.table_seqs} == {s: t.tolist() for s, t in told.items()}
     assert (state.running, state.waiting) == (list(frame.running), list(frame.waiting))
+    assert sorted(state.sequences) == sorted(one.seq for one in frame.sequences)
     for one in frame.sequences:
         info = state.sequences[one.seq]
         for name in one.__struct_fields__:
