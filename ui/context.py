@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ui.contracts import DeviceProbe, Source, Workload
+from ui.figures import Goals
 from ui.selection import Selection
 
 if TYPE_CHECKING:
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ViewContext:
-    """The model, what is shown of it, and whom to ask for changes. Views own none of these."""
+    """The model, what is shown of it, and whom to ask for changes. Views own none of these.
+
+    Attributes:
+        goals: the latency targets that goodput is counted by; the latency view lets the user choose them.
+    """
 
     mirror: Mirror
     cursor: Cursor
@@ -25,3 +30,4 @@ class ViewContext:
     source: Source
     workload: Workload
     probe: DeviceProbe
+    goals: Goals = field(default_factory=Goals)

@@ -15,7 +15,7 @@ from ui.payoff import Payoff
 EVEN = 0.03  # a ratio this close to 1 is not told apart by step times
 SYMBOLS = {ACCEPTED: "✓", REJECTED: "✕", DISCARDED: "–", RESAMPLED: "+", BONUS: "+"}
 BOUNDS = {
-    "no_work": "no more work",
+    "no_work": "nothing",
     "batch_cap": "batch cap",
     "token_budget": "token budget",
     "kv_blocks": "KV blocks",
@@ -87,6 +87,8 @@ def setting(key: str, value: object) -> str:
 
 def change(key: str, old: object, new: object) -> str:
     """'γ 4 → 8', the label of a mark."""
+    if key == "engine":
+        return "engine started again"
     return f"{SETTINGS.get(key, key)} {setting(key, old)} → {setting(key, new)}"
 
 

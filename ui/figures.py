@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine import formulas
+from engine.formulas import time_per_output_token
 from ui.cursor import Cursor
 from ui.history import Columns, History, Mark
 from ui.latency import SECOND, FinishedRequest
@@ -24,10 +25,17 @@ ACCEPTANCE_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a request has to meet to count as good, seconds."""
+    """What a request has to meet to count as good, seconds. The defaults are the window's only ones."""
 
     ttft: float = 1.0  # chat users bear about this long
-    tpot: float = 0.05  # 20 tokens/s read well
+    tpot: float = 0.1  # 10 tokens/s, a fast reader's pace
+
+
+@dataclass(slots=True)
+class Goals:
+    """The targets in force, wherever they are chosen: every figure of goodput in the window means the same."""
+
+    targets: Targets = field(default_factory=Targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +74,24 @@ def headline(mirror: Mirror, at: Cursor | int | None = None) -> Headline:
     state, live = _moment(mirror, at)
     history, clock = mirror.history, state.clock
     ttft = history.ttft.since(clock - _ns(LATENCY_WINDOW), clock)[1]
-    tpot = history.tpot.since(clock - _ns(LATENCY_WINDOW), clock)[1]
+    tpot = history.tpot.since(clock - _ns(LATENCY_WINDOW), clock)[1].tolist() or paces(state)
     idle = live and mirror.status.idle and not state.running
     return Headline(
         tokens_per_s=0.0 if idle and len(history) else rate(history, clock),
         ttft_p50=formulas.percentile(ttft.tolist(), 50),
-        tpot_p50=formulas.percentile(tpot.tolist(), 50),
+        tpot_p50=formulas.percentile(tpot, 50),
         kv_used=state.used / state.num_blocks if state.num_blocks else math.nan,
         acceptance=acceptance(history, state.step),
         running=len(state.running),
         waiting=len(state.waiting),
     )
+
+
+def paces(state: EngineState) -> list[float]:
+    """Seconds per output token of the running sequences so far: what TPOT is likely to be, until one has finished."""
+    running = (state.sequences[seq] for seq in state.running if seq in state.sequences)
+    times = (time_per_output_token(i.first_token, i.last_token, i.output_tokens) for i in running if i.first_token)
+    return [time / SECOND for time in times if time]
 
 
 def rate(history: History, clock: int, window: float = RATE_WINDOW) -> float:

@@ -28,7 +28,7 @@ class Figure(NamedTuple):
 FIGURES = (
     Figure("rate", "tok/s", "9,999", 0, "Output tokens a second, over the last 5 s of the engine's clock"),
     Figure("ttft", "TTFT p50", "9.99 s", 3, "Time to first token: arrival → first output token, median of 60 s"),
-    Figure("tpot", "TPOT p50", "999 ms", 4, "Time per output token after the first, median of 60 s"),
+    Figure("tpot", "TPOT p50", "999 ms", 4, "Time per output token after the first, median of what finished in 60 s, else of what runs"),
     Figure("kv", "KV used", "100 %", 1, "Blocks in use ÷ blocks of the pool; cached blocks don't count as used"),
     Figure("alpha", "accepted α", "0.00", 5, "Accepted ÷ examined drafted tokens, over the last 200 steps"),
     Figure("queue", "run + wait", "99 + 99", 2, "Sequences running, and waiting for room"),

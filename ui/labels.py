@@ -9,8 +9,18 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from ui.theme import Theme
 
 
+PART = " · "  # between the parts of a line, the most important first
+
+
+def fitted(text: str, metrics: QFontMetrics, width: int) -> str:
+    """As many whole parts of a line as fit; a first part that is too long by itself ends in an ellipsis."""
+    while metrics.horizontalAdvance(text) > width and PART in text:
+        text = text.rpartition(PART)[0]
+    return metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+
+
 class Elided(QWidget):
-    """One line of text that gives way: it is cut with an ellipsis, never clipped, and told whole as a tooltip."""
+    """One line of text that gives way part by part, never clipped, and told whole as a tooltip."""
 
     def __init__(self, theme: Theme, role: str, token: str, right: bool = False, parent: QWidget | None = None):
         super().__init__(parent)
@@ -50,7 +60,7 @@ class Elided(QWidget):
         painter = QPainter(self)
         painter.setFont(self._theme.font(self._role))
         painter.setPen(self._theme.color(self._token))
-        shown = self._metrics().elidedText(self._text, Qt.TextElideMode.ElideRight, self.width())
+        shown = fitted(self._text, self._metrics(), self.width())
         side = Qt.AlignmentFlag.AlignRight if self._right else Qt.AlignmentFlag.AlignLeft
         painter.drawText(self.rect(), side | Qt.AlignmentFlag.AlignVCenter, shown)
         painter.end()

@@ -273,7 +273,7 @@ class Timeline(QFrame):
         """What changed, and the figures before and after it."""
         if mark.key == "engine":
             return f"<b>The engine was started again</b><br>step {mark.step:,}"
-        told = figures.around(self._context.mirror, mark)
+        told = figures.around(self._context.mirror, mark, self._context.goals.targets)
         rows = "".join(
             f"<tr><td>{name}&nbsp;&nbsp;</td><td align=right>{before}</td><td>&nbsp;→&nbsp;</td>"
             f"<td align=right>{after}</td></tr>"

@@ -20,6 +20,7 @@ from ui.history import BOUNDS, Columns
 from ui.paint.bars import BarStack, argb, tallest
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import CENTER, RIGHT, Key, legend, legend_width, write
+from ui.views.mark_words import MarkWords
 from ui.views.painted import PaintedView
 from ui.views.step_axis import StepAxis
 from ui.views.step_strips import BOUND_COLORS, StepStrips, describe, total
@@ -48,9 +49,11 @@ class BatchView(PaintedView):
         self._tokens, self._top = BarStack(), SteadyTop()
         self._pinned: int | None = None  # at the last refresh
         self._mouse: QPoint | None = None
+        self._at = 0  # the bar that the words at the right speak of
         self._drag: tuple[int, bool] | None = None
         self._before: int | None = None  # what was pinned before the last click
         self._plot = QRect()
+        self._words = MarkWords(context)
 
     def refresh(self, kinds: Kinds) -> None:
         history, cursor = self.context.mirror.history, self.context.cursor
@@ -96,14 +99,15 @@ class BatchView(PaintedView):
             return
         self._plot = plot
         columns, pick = self._prepare(plot.width())
+        self._at = self._shown_bar(len(pick))
         strip_at = QRect(plot.left(), plot.bottom() + theme.px(3), plot.width(), strip)
         self._draw_tokens(painter, plot, columns, pick, gutter)
-        self._strips.draw_bound(painter, strip_at, columns, pick, gutter)
+        self._strips.draw_bound(painter, strip_at, columns, pick, gutter, self._at)
         low = strip_at.bottom()
         if with_time:
             head = QRect(plot.left(), strip_at.bottom() + theme.px(4), plot.width(), time_head)
             times = QRect(plot.left(), head.top() + time_head, plot.width(), time_height)
-            self._strips.draw_times(painter, times, head, columns, pick, gutter)
+            self._strips.draw_times(painter, times, head, columns, pick, gutter, self._at)
             low = times.bottom()
         if ticks_row:
             self._draw_ticks(painter, QRect(plot.left(), inner.bottom() - line, plot.width(), line))
@@ -118,6 +122,11 @@ class BatchView(PaintedView):
         columns = history.slice(self.axis.low, self.axis.high)
         _, pick = tallest(total(columns), int(columns.step[0]), self.axis.fold)
         return columns, pick
+
+    def _shown_bar(self, bars: int) -> int:
+        """Index of the bar that the words at the right speak of: the shown moment's, else the newest."""
+        index = self.context.cursor.step // self.axis.fold - self.axis.low // self.axis.fold
+        return index if 0 <= index < bars else bars - 1
 
     def _draw_tokens(self, painter: QPainter, plot: QRect, columns: Columns, pick: np.ndarray, gutter: int) -> None:
         theme = self.theme
@@ -139,7 +148,7 @@ class BatchView(PaintedView):
         scale = f"{top:,.0f}" if limit > top else ""
         write(painter, side, scale, theme.font("small"), theme.color("text_faint"))
         side.moveBottom(plot.bottom() - theme.px(5))
-        now = f"{int(values[:, -1].sum()):,} tokens"
+        now = f"{int(values[:, self._at].sum()):,} tokens"
         write(painter, side, now, theme.font("small"), theme.color("text_dim"))
 
     def _draw_budget(
@@ -234,20 +243,26 @@ class BatchView(PaintedView):
             write(painter, middle, "panned · scroll right to follow again", font, faint, CENTER)
 
     def _draw_marks(self, painter: QPainter, plot: QRect, bottom: int, row: int) -> None:
-        """A line where a setting changed, its label above the bars; labels that would overlap are left out."""
+        """A line where a setting changed; above the bars what changed and, as far as there is room, the figures
+        before and after it. Labels that would overlap are left out."""
         theme, taken = self.theme, plot.right() + 1
+        gap = theme.px(4)
         marks = [m for m in self.context.mirror.history.marks if self.axis.low <= m.step <= self.axis.high]
         for mark in reversed(marks[-64:]):
             x = self.axis.x(mark.step)
             painter.setPen(theme.pen("mark"))
             painter.drawLine(x, plot.top() - row, x, bottom)
-            text = explain.change(mark.key, mark.old, mark.new)
-            width = self.advance(text)
-            start = x + theme.px(4) if x + theme.px(4) + width <= plot.right() else x - theme.px(4) - width
-            if row and start + width < taken and start >= plot.left():
-                spot = QRect(start, plot.top() - row, width + 1, row)
+            if not row:
+                continue
+            text = self._words.fitted(mark, taken - x - 2 * gap, self.advance)
+            start = x + gap
+            if not text:  # no room at its right: at its left
+                text = self._words.fitted(mark, min(x, taken) - plot.left() - gap, self.advance)
+                start = min(x, taken) - gap - self.advance(text)
+            if text:
+                spot = QRect(start, plot.top() - row, self.advance(text) + 1, row)
                 write(painter, spot, text, theme.font("small"), theme.color("mark"))
-                taken = start - theme.px(8)
+                taken = min(start, x) - gap
 
     def _draw_cursor(self, painter: QPainter, plot: QRect, bottom: int) -> None:
         pinned = self.context.cursor.pinned

@@ -71,7 +71,6 @@ class LatencyView(PaintedView):
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
         theme = context.theme
-        self.targets = Targets(ttft=1.0, tpot=0.1)  # a chat's first second; 10 tokens/s, a fast reader's pace
         self.shown: Shown | None = None
         self._pace = Pace(0.31)  # not READABLE: views that change together make a slow frame
         self._histograms = [LatencyHistogram(self, words, token, WINDOW) for _, words, token, _ in KINDS[:2]]
@@ -86,8 +85,12 @@ class LatencyView(PaintedView):
         for box in (self._ttft, self._tpot):
             box.valueChanged.connect(self._retarget)
 
+    @property
+    def targets(self) -> Targets:
+        return self.context.goals.targets
+
     def _retarget(self) -> None:
-        self.targets = Targets(ttft=self._ttft.value(), tpot=self._tpot.value() / 1e3)
+        self.context.goals.targets = Targets(ttft=self._ttft.value(), tpot=self._tpot.value() / 1e3)
         self._look()
         self.update()
         self.targets_changed.emit()
@@ -151,7 +154,7 @@ class LatencyView(PaintedView):
             self._draw_table(painter, upper)
         if rate_height:
             rate = QRect(body.left(), body.bottom() - rate_height, body.width(), rate_height)
-            self._rate.draw(painter, rate, shown.rate, self.targets)
+            self._rate.draw(painter, rate, shown.rate)
 
     def _head_height(self) -> int:
         return self.line("body") + self.theme.px(8)

@@ -61,7 +61,7 @@ class MemoryView(PaintedView):
         else:
             reason = self.context.probe.reason or "no NVIDIA GPU"
             self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason)
-            self.summarise(f"the engine process · {reason}")
+            self.summarise(f"RSS {explain.size(self.shown.total)} · engine process · {reason}")
 
     # --- painting ---
 
@@ -127,9 +127,10 @@ class MemoryView(PaintedView):
 
     def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
         card = self.context.probe.latest() is not None
-        sum_of = "used, by the driver's count" if card else "resident memory (RSS) of the engine process"
-        if not card and self.advance(f"sum {explain.size(shown.total)} = {sum_of}") > width:
-            sum_of = "RSS of the engine"
+        process = ("resident memory (RSS) of the engine process; no NVIDIA GPU", "RSS of the engine; no NVIDIA GPU")
+        sums = ("used, by the driver's count",) if card else (*process, "RSS of the engine")
+        head = f"sum {explain.size(shown.total)} = "
+        sum_of = next((words for words in sums if self.advance(head + words) <= width), sums[-1])
         foot = [(f"sum {explain.size(shown.total)} = {sum_of}", "text")]
         if shown.over:
             foot = [

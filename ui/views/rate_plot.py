@@ -6,14 +6,14 @@ import numpy as np
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
-from ui import explain, figures
-from ui.figures import Targets
+from ui import explain
 from ui.history import Mark
 from ui.latency import SECOND
 from ui.paint.bars import argb
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import RIGHT, write
 from ui.paint.timeplot import Curve, per_bin
+from ui.views.mark_words import MarkWords
 from ui.views.painted import PaintedView
 
 LEAST = 5  # s that the plot spans at least; a young history fills it
@@ -27,8 +27,9 @@ class RatePlot:
     def __init__(self, view: PaintedView, window: int):
         self._view, self._window = view, window
         self._curve, self._top = Curve(), SteadyTop()
+        self._words = MarkWords(view.context)
 
-    def draw(self, painter: QPainter, area: QRect, mean: float, targets: Targets) -> None:
+    def draw(self, painter: QPainter, area: QRect, mean: float) -> None:
         """`mean`: tokens/s over the window, for the words above the curve."""
         view, theme, line = self._view, self._view.theme, self._view.line()
         mirror, clock = view.context.mirror, view.context.cursor.clock
@@ -41,7 +42,7 @@ class RatePlot:
         used = write(painter, head, f"{explain.rate(mean)} tokens/s mean", small, theme.color("text"))
         marks = [m for m in mirror.history.marks if since <= m.clock <= clock]
         if marks:
-            self._draw_around(painter, head.adjusted(used + theme.px(12), 0, 0, 0), marks[-1], targets)
+            self._draw_around(painter, head.adjusted(used + theme.px(12), 0, 0, 0), marks[-1])
         plot = QRect(area.left(), head.bottom() + theme.px(4), area.width(), area.height() - 2 * line - theme.px(6))
         bins = seconds * PER_SECOND
         rates = per_bin(columns.end, columns.emitted.astype(float), since, clock, bins) * PER_SECOND
@@ -62,19 +63,8 @@ class RatePlot:
         write(painter, row, f"−{seconds} s", small, faint)
         write(painter, row, "now" if view.context.cursor.is_live else "the shown moment", small, faint, RIGHT)
 
-    def _draw_around(self, painter: QPainter, row: QRect, mark: Mark, targets: Targets) -> None:
+    def _draw_around(self, painter: QPainter, row: QRect, mark: Mark) -> None:
         """'γ 4 → 8: 212 → 305 tok/s · TTFT 84 ms → 90 ms': what the last change did, as far as it fits."""
         view, theme = self._view, self._view.theme
-        around = figures.around(view.context.mirror, mark, targets)
-        before, after = around.before, around.after
-        words = explain.change(mark.key, mark.old, mark.new)
-        parts = [
-            f"{explain.rate(before.tokens_per_s)} → {explain.rate(after.tokens_per_s)} tok/s",
-            f"TTFT {explain.duration(before.ttft_p50)} → {explain.duration(after.ttft_p50)}",
-            f"TPOT {explain.duration(before.tpot_p50)} → {explain.duration(after.tpot_p50)}",
-            f"goodput {explain.rate(before.goodput)} → {explain.rate(after.goodput)}",
-        ]
-        while parts and view.advance(f"{words}: {' · '.join(parts)}") > row.width():
-            parts.pop()
-        text = f"{words}: {' · '.join(parts)}" if parts else words
+        text = self._words.fitted(mark, row.width(), view.advance)
         write(painter, row, text, theme.font("small"), theme.color("mark"), RIGHT)

@@ -39,19 +39,21 @@ class StepStrips:
         self._view, self._axis = view, axis
         self._bounds, self._times, self._top = Strip(), BarStack(), SteadyTop()
 
-    def draw_bound(self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int) -> None:
+    def draw_bound(self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int, at: int) -> None:
+        """`at` is the bar that is told in words."""
         view, theme = self._view, self._view.theme
         colors = [argb(theme.color(BOUND_COLORS[name])) for name in BOUNDS]
         picture = self._bounds.render(columns.bound[pick], strip.height(), self._axis.bar, colors)
         painter.drawImage(self._axis.left, strip.top(), picture)
         if gutter:
-            words = explain.BOUNDS[BOUNDS[int(columns.bound[pick[-1]])]]
+            bound = BOUNDS[int(columns.bound[pick[at]])]
+            words = "not bound" if bound == "no_work" else explain.BOUNDS[bound]
             line = view.line()
             side = QRect(strip.right() + theme.px(6), strip.center().y() - line // 2, gutter, line)
             write(painter, side, words, theme.font("small"), theme.color("text_dim"))
 
     def draw_times(
-        self, painter: QPainter, plot: QRect, head: QRect, columns: Columns, pick: NDArray, gutter: int
+        self, painter: QPainter, plot: QRect, head: QRect, columns: Columns, pick: NDArray, gutter: int, at: int
     ) -> None:
         """`head` is the row above for words and keys; it may have no height."""
         view, theme, line = self._view, self._view.theme, self._view.line()
@@ -70,7 +72,9 @@ class StepStrips:
             view.kept(painter, head, "times", None, self._draw_keys)
         if gutter:
             side = QRect(plot.right() + theme.px(6), plot.bottom() + 1 - line, gutter, line)
-            write(painter, side, explain.duration(float(sums[-1]) / 1e3), small, theme.color("text_dim"))
+            words = explain.duration(float(sums[at]) / 1e3)
+            words = words if head.height() else f"step {words}"
+            write(painter, side, words, small, theme.color("text_dim"))
             side.moveTop(plot.top() - line // 2)
             if head.height() and side.bottom() < plot.bottom() - line:
                 write(painter, side, f"{top:g} ms", small, theme.color("text_faint"))

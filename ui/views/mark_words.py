@@ -1,0 +1,60 @@
+"""A change of a setting in words, with the figures before and after it, as far as there is room for them.
+
+The figures of a mark are looked up a few times a second at most: they grow with the steps after it, and looking them
+up costs more than painting them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ui import explain, figures
+from ui.context import ViewContext
+from ui.history import Mark
+
+FRESH = 0.5  # s that looked-up figures are shown for
+KEPT = 64  # marks whose words are kept; a plot shows fewer
+
+
+class MarkWords:
+    """Tells marks; one for each plot."""
+
+    def __init__(self, context: ViewContext, clock: Callable[[], float] = time.monotonic):
+        self._context, self._clock = context, clock
+        self._kept: dict[Mark, tuple[float, list[str]]] = {}
+
+    def parts(self, mark: Mark) -> list[str]:
+        """'212 → 305 tok/s', 'TTFT 84 ms → 90 ms', … : what to say first comes first."""
+        now = self._clock()
+        found = self._kept.get(mark)
+        if found is None or now - found[0] >= FRESH:
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            found = self._kept[mark] = (now, self._look(mark))
+        return found[1]
+
+    def fitted(self, mark: Mark, width: int, advance: Callable[[str], int]) -> str:
+        """The change, and as many of its figures as fit into `width` pixels; '' where not even the change does."""
+        words = explain.change(mark.key, mark.old, mark.new)
+        if advance(words) > width:
+            return ""
+        # what has no room is left out before its figures are looked up
+        if mark.key == "engine" or advance(f"{words}: 9 → 9 tok/s") > width:
+            return words
+        parts = self.parts(mark)
+        for count in range(len(parts), 0, -1):
+            text = f"{words}: {' · '.join(parts[:count])}"
+            if advance(text) <= width:
+                return text
+        return words
+
+    def _look(self, mark: Mark) -> list[str]:
+        told = figures.around(self._context.mirror, mark, self._context.goals.targets)
+        before, after = told.before, told.after
+        return [
+            f"{explain.rate(before.tokens_per_s)} → {explain.rate(after.tokens_per_s)} tok/s",
+            f"TTFT {explain.duration(before.ttft_p50)} → {explain.duration(after.ttft_p50)}",
+            f"TPOT {explain.duration(before.tpot_p50)} → {explain.duration(after.tpot_p50)}",
+            f"goodput {explain.rate(before.goodput)} → {explain.rate(after.goodput)}",
+        ]
