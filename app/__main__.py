@@ -3,6 +3,7 @@ window must be up before anything heavy is read."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 COMMANDS = {
@@ -15,20 +16,63 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    from app.options import UsageError
-
     argv = sys.argv[1:] if argv is None else argv
     try:
-        return _run(argv)
-    except UsageError as error:
-        print(f"servescope: {error}", file=sys.stderr)
-        return 2
+        _mend_streams()
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()  # here, where a full disk or a reader that left can still be told
     except KeyboardInterrupt:
         print("servescope: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        sys.stderr.close()
+        _drop_output()
         return 1
+    except OSError as error:
+        _drop_output()
+        where = error.filename or "input or output failed"
+        print(f"servescope: {where}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        from app.options import UsageError
+
+        if isinstance(error, UsageError):
+            print(f"servescope: {error}", file=sys.stderr)
+            return 2
+        if os.environ.get("SERVESCOPE_DEBUG"):
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"servescope: {what}; please report this with what SERVESCOPE_DEBUG=1 shows", file=sys.stderr)
+        return 1
+
+
+def _mend_streams() -> None:
+    """Standard streams that a caller closed lead nowhere, and characters that one can't show are escaped.
+
+    A closed descriptor would be given to the next pipe, which then is taken for standard output.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: `fd`
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What is still buffered can't be written; without this the interpreter would try again when it ends."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):  # not a file, as under a test
+        return
 
 
 def _run(argv: list[str]) -> int:

@@ -250,14 +250,21 @@ def fonts(qt: dict) -> Check:
 
 def model_cache() -> Check:
     from engine.model.cache import cache_dir
+    from engine.model.problem import ModelProblem
     from engine.model.store import DEFAULT, cached_default
 
-    directory = cache_dir()
-    found = cached_default(directory)
+    try:
+        directory = cache_dir()
+        found = cached_default(directory)
+        there = next(path for path in (directory, *directory.parents) if path.exists())
+    except ModelProblem as problem:
+        return Check("model cache", "missing", "no place for it", str(problem))
+    except OSError as error:
+        return Check("model cache", "missing", f"{error.filename}: {error.strerror}",
+                     "make it readable, or set SERVESCOPE_CACHE to another directory")
     if found is not None:
         return Check("model cache", "ok", str(found))
     needed = DEFAULT.size + DEFAULT.member_size
-    there = next(path for path in (directory, *directory.parents) if path.exists())
     if not os.access(there, os.W_OK) or not there.is_dir():
         return Check("model cache", "missing", f"{directory} cannot be written",
                      "make it writable, or set SERVESCOPE_CACHE to another directory")

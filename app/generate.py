@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from app.options import UsageError, add_engine_options, engine_config
+from app.options import UsageError, add_engine_options, engine_config, is_unicode, typed, within
 
 EXAMPLES = """examples:
   servescope generate --prompt "Why is the sky blue?" --max-tokens 64
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from app.fitting import fit, given
     from app.headless import EngineFailed, running, serve, tell
 
-    prompts = [_checked(args.prompt, "--prompt")] if args.prompt is not None else read_prompts(args.prompts)
+    prompts = [_checked(typed(args.prompt), "--prompt")] if args.prompt is not None else read_prompts(args.prompts)
     requests = _requests(args, prompts)
     config = fit(engine_config(args), given(args.set), _pool_tokens(args, prompts))
     printer = _Printer(prompts, args.json)
@@ -89,10 +89,8 @@ def _line(text: str, where: str) -> str:
 def _checked(prompt: str, where: str) -> str:
     if not prompt.strip():
         raise UsageError(f"{where}: the prompt is empty; type at least one word")
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{where}: the prompt holds invalid Unicode; remove or replace that character") from None
+    if not is_unicode(prompt):
+        raise UsageError(f"{where}: the prompt holds invalid Unicode; remove or replace that character")
     return prompt
 
 
@@ -109,10 +107,8 @@ def _requests(args: argparse.Namespace, prompts: list[str]):
         ("--seed", args.seed, 0, 2**63 - 1),
     )
     for option, value, low, high in ranges:
-        if value is not None and not low <= value <= high:
-            raise UsageError(f"{option} {value:g}: must be from {low:g} to {high:g}")
-    for stop in args.stop:
-        _checked_stop(stop)
+        within(option, value, low, high)
+    stops = [_checked_stop(typed(stop)) for stop in args.stop]
     sampling = Sampling(
         temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p, seed=args.seed
     )
@@ -122,7 +118,7 @@ def _requests(args: argparse.Namespace, prompts: list[str]):
             prompt=prompt,
             raw=args.raw,
             max_tokens=args.max_tokens,
-            stop=args.stop,
+            stop=stops,
             sampling=sampling,
             label=NAME,
         )
@@ -130,13 +126,12 @@ def _requests(args: argparse.Namespace, prompts: list[str]):
     ]
 
 
-def _checked_stop(stop: str) -> None:
+def _checked_stop(stop: str) -> str:
     if not stop:
         raise UsageError("--stop: an empty text would end every answer at once; leave it out")
-    try:
-        stop.encode()
-    except UnicodeEncodeError:
-        raise UsageError("--stop: the text holds invalid Unicode; remove or replace that character") from None
+    if not is_unicode(stop):
+        raise UsageError("--stop: the text holds invalid Unicode; remove or replace that character")
+    return stop
 
 
 def _pool_tokens(args: argparse.Namespace, prompts: list[str]) -> int:
@@ -165,7 +160,7 @@ class _Printer:
             answer = answers[self._turn]
             if self._json:
                 if answer.ended:
-                    print(json.dumps(as_object(self._prompts[self._turn], answer), ensure_ascii=False), flush=True)
+                    print(json.dumps(as_object(self._prompts[self._turn], answer), ensure_ascii=_ascii()), flush=True)
             else:
                 self._stream(answer)
             if not answer.ended:
@@ -187,6 +182,11 @@ class _Printer:
         self._open = self._open or bool(answer.pieces)
         if new:
             print(new, end="", flush=True)
+
+
+def _ascii() -> bool:
+    """Whether JSON must escape what standard output can't show."""
+    return not (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
 
 
 def as_object(prompt: str, answer) -> dict:

@@ -198,11 +198,17 @@ def change(client: EngineClient, changes: dict[str, int | float | bool | str]) -
 def check(message: r.Message) -> None:
     """Raises EngineFailed when the engine is gone."""
     if isinstance(message, r.Died):
-        if os.environ.get("SERVESCOPE_DEBUG") and message.detail:
-            print(message.detail, file=sys.stderr)
-        raise EngineFailed(message.reason)
+        raise EngineFailed(message.reason + _last_words(message.detail))
     if isinstance(message, r.Ended):
         raise EngineFailed("The engine was stopped.")
+
+
+def _last_words(detail: str) -> str:
+    """What a crashed engine printed where that was asked for; else how to ask for it."""
+    if os.environ.get("SERVESCOPE_DEBUG"):
+        return f"\n{detail}" if detail else ""
+    # a traceback says no more than the reason to whoever isn't going to mend the code
+    return "" if not detail or "Traceback" in detail else " (SERVESCOPE_DEBUG=1 shows what it printed.)"
 
 
 def tell(command: str, text: str) -> None:

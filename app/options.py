@@ -6,17 +6,23 @@ A mistake on the command line is a `UsageError`: one clear line, exit code 2.
 from __future__ import annotations
 
 import argparse
+import os
 from typing import NoReturn, get_args
 
 from engine.config import (
     BLOCK_SIZES,
+    WIDEST,
     Device,
     Dtype,
     EngineConfig,
     LiveSettings,
     SettingRefused,
     change,
+    check_ranges,
+    number,
 )
+
+MOST_THREADS = 64  # or the machine's cores, where it has more; threads without a core only wait for each other
 
 
 class UsageError(Exception):
@@ -66,10 +72,12 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
             block_size = _block_size(value)
         else:
             changes[key] = value
-    if args.threads < 0:
-        raise UsageError(f"--threads {args.threads}: must be 0 (all cores) or more")
+    within("--threads", args.threads, 0, max(MOST_THREADS, os.cpu_count() or 1))
+    if not is_unicode(args.model):
+        raise UsageError("--model: its name is not UTF-8 here; rename or link it, or run with PYTHONUTF8=1")
     try:
         settings = change(defaults or LiveSettings(), changes)
+        check_ranges(settings, {key: limit for key, limit in WIDEST.items() if key in changes})
     except SettingRefused as refusal:
         raise UsageError(f"--set {refusal.key}: {refusal}") from None
     return EngineConfig(
@@ -82,8 +90,30 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
     )
 
 
+def within(option: str, value: float | None, low: float, high: float) -> None:
+    """Raises UsageError for a number out of range; None was not given."""
+    if value is not None and not low <= value <= high:
+        raise UsageError(f"{option} {number(value)}: must be from {number(low)} to {number(high)}")
+
+
+def typed(text: str) -> str:
+    """An argument as it was typed: where the locale is not UTF-8, Python hides its bytes behind surrogates."""
+    try:
+        return text if is_unicode(text) else os.fsencode(text).decode()
+    except UnicodeError:
+        return text
+
+
+def is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _block_size(text: str) -> int:
-    if not text.isdigit() or int(text) not in BLOCK_SIZES:
-        sizes = ", ".join(map(str, BLOCK_SIZES))
-        raise UsageError(f"--set block_size={text}: must be one of {sizes} (a power of two)")
-    return int(text)
+    sizes = {str(size): size for size in BLOCK_SIZES}
+    if text not in sizes:
+        raise UsageError(f"--set block_size={text}: must be one of {', '.join(sizes)} (a power of two)")
+    return sizes[text]

@@ -8,7 +8,15 @@ from pathlib import Path
 
 
 def config_dir() -> Path:
-    """SERVESCOPE_CONFIG, or the platform's place for settings. Not created here."""
+    """SERVESCOPE_CONFIG, or the platform's place for settings. Not created here. A user without a home gets a path
+    that can't be written."""
+    try:
+        return _config_dir()
+    except RuntimeError:  # pathlib's, where there is no home directory
+        return Path(os.devnull) / "servescope"
+
+
+def _config_dir() -> Path:
     chosen = os.environ.get("SERVESCOPE_CONFIG")
     if chosen:
         return Path(chosen).expanduser()

@@ -96,8 +96,8 @@ class EngineClient:
         """Hand over a command; its Ack comes among the messages. Also possible before `ready`."""
         try:
             data = encode(command)
-        except UnicodeEncodeError:
-            self._refuse_text(command)
+        except (UnicodeEncodeError, OverflowError) as error:
+            self._refuse(command, error)
             return
         if self._state in ("ended", "dead"):
             if not self._told:
@@ -136,9 +136,11 @@ class EngineClient:
             case Ended() if self._state != "dead":
                 self._state = "ended"
 
-    def _refuse_text(self, command: Command) -> None:
-        """Text that is no Unicode can't even be encoded; answer as the engine would."""
+    def _refuse(self, command: Command, error: Exception) -> None:
+        """Text that is no Unicode and numbers beyond 64 bits can't be encoded; answer as the engine would."""
         message = "the text holds invalid Unicode (a lone surrogate); remove or replace that character"
+        if isinstance(error, OverflowError):
+            message = "a number in it is far too large (beyond 64 bits); choose a smaller one"
         self._local.append(Ack(id=command.id, ok=False, step=0, message=message))
         if isinstance(command, Submit):
             self._local.append(Refused(number=command.request.number, message=message))

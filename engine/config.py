@@ -119,6 +119,18 @@ def limits(model: Model, block_size: int, kv_blocks_max: int) -> dict[str, Limit
     return {key: Limit(low, high, _UNITS[key], why) for key, (low, high, why) in ranges.items()}
 
 
+_ANY = 2**31 - 1  # what no model and no memory reaches, and what every counter here still holds
+_ANY_MODEL = Model(
+    name="", architecture="", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=_ANY, max_positions=_ANY,
+    parameters=0, weight_bytes=0, dtype="", kv_bytes_per_token=1,
+)  # fmt: skip
+# the ranges that hold before a model is known; the reasons of those that are only open would be made up
+WIDEST = {
+    key: msgspec.structs.replace(limit, reason="") if limit.high == _ANY else limit
+    for key, limit in limits(_ANY_MODEL, 1, _ANY).items()
+}
+
+
 def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
     """`settings` with `changes` made, types checked. Raises SettingRefused for a name or type that is none."""
     known = {f.name: f for f in msgspec.structs.fields(LiveSettings)}
@@ -145,11 +157,7 @@ def validate(
     `largest_need`: tokens that the longest live sequence may come to hold (its prompt and output cap);
     `needed_by`: that sequence, in words.
     """
-    for key, limit in bounds.items():
-        value = getattr(settings, key)
-        if not limit.low <= value <= limit.high:
-            why = f": {limit.reason}" if limit.reason and value > limit.high else ""
-            raise SettingRefused(key, f"{key} {value:g} is outside {limit.low:g} to {limit.high:g} {limit.unit}{why}")
+    check_ranges(settings, bounds)
     if settings.token_budget < settings.max_batch:
         raise SettingRefused(
             "token_budget",
@@ -176,3 +184,23 @@ def validate(
             f"without chunked prefill a prompt is computed in one step: token_budget must be at least "
             f"{longest:,}, it is {settings.token_budget:,}",
         )
+
+
+def check_ranges(settings: LiveSettings, bounds: dict[str, Limit]) -> None:
+    """Raises SettingRefused naming the first limit that is broken."""
+    for key, limit in bounds.items():
+        value = getattr(settings, key)
+        if not limit.low <= value <= limit.high:
+            why = f": {limit.reason}" if limit.reason and value > limit.high else ""
+            unit = f" {limit.unit}" if limit.unit else ""
+            raise SettingRefused(
+                key, f"{key} {number(value)} is outside {number(limit.low)} to {number(limit.high)}{unit}{why}"
+            )
+
+
+def number(value: float) -> str:
+    """As people write it, in a few characters: 131,072 and 0.01."""
+    if isinstance(value, int) and abs(value) >= 10**20:  # more digits than a float has, or than fit on a line
+        return "under -10^20" if value < 0 else "over 10^20"
+    whole = isinstance(value, int) or (abs(value) < 1e15 and value == int(value))
+    return f"{value:,.0f}" if whole and not isinstance(value, int) else f"{value:,}" if whole else f"{value:g}"

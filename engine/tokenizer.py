@@ -68,8 +68,11 @@ class Tokenizer:
         return self._template is not None
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
-        """`add_special`: with the beginning-of-sequence token where the model wants one."""
-        return self._library.encode(text, add_special_tokens=add_special).ids
+        """`add_special`: with the beginning-of-sequence token where the model wants one. Raises BadPrompt."""
+        try:
+            return self._library.encode(text, add_special_tokens=add_special).ids
+        except Exception as error:  # the library's own kind: a word that its vocabulary neither holds nor stands in for
+            raise BadPrompt(f"the model's tokenizer can't take this prompt ({error}); type something else") from error
 
     def decode(self, ids: list[int]) -> str:
         return self._library.decode(ids, skip_special_tokens=True)
@@ -209,8 +212,8 @@ def _from_directory(path: Path) -> Tokenizer:
     ends = {library.token_to_id(eos)} if eos else set()
     for name in ("generation_config.json", "config.json"):
         named = _json(path / name).get("eos_token_id")
-        ends |= set(named) if isinstance(named, list) else {named}
-    ids = frozenset(end for end in ends if isinstance(end, int))
+        ends |= {end for end in (named if isinstance(named, list) else [named]) if isinstance(end, int)}
+    ids = frozenset(end for end in ends if end is not None)
     return Tokenizer(library, ids, _template_of(path, settings), bos, eos)
 
 
@@ -224,8 +227,8 @@ def _template_of(path: Path, settings: dict) -> str | None:
             raise ModelProblem(f"{own} cannot be read: {error}") from error
     found = settings.get("chat_template") or _json(path / "chat_template.json").get("chat_template")
     if isinstance(found, list):
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = named.get("default")
+        named = (entry.get("template") for entry in found if isinstance(entry, dict) and entry.get("name") == "default")
+        found = next(named, None)
     return found if isinstance(found, str) else None
 
 
@@ -242,7 +245,7 @@ def _json(path: Path) -> dict:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelProblem(f"{path} cannot be read: {error}; fetch it again") from error
     if not isinstance(value, dict):
         raise ModelProblem(f"{path} holds no JSON object; fetch it again")

@@ -116,7 +116,7 @@ def load(store: Store) -> Remembered:
     geometry, docks = saved.get("geometry"), saved.get("docks")
     return Remembered(
         theme=theme if theme in ("dark", "light") else "dark",
-        scale=min(2.0, max(1.0, float(scale))) if isinstance(scale, int | float) else None,
+        scale=float(min(2, max(1, scale))) if isinstance(scale, int | float) else None,  # first cut: any integer
         geometry=geometry if isinstance(geometry, str) else "",
         docks=docks if isinstance(docks, str) else "",
         controls=saved.get("controls") is not False,

@@ -22,6 +22,7 @@ ARCHITECTURES = {
     "qwen2": (True, False, False),
     "qwen3": (False, True, False),
 }
+LARGEST = 1 << 31  # of any size in a description; real ones stay far below
 _SUPPORTED = "supported are Llama (SmolLM2 among them), Mistral, Qwen2 and Qwen3"
 
 
@@ -68,11 +69,15 @@ class ModelConfig:
     def __post_init__(self) -> None:
         sizes = (self.layers, self.hidden, self.intermediate, self.heads, self.kv_heads, self.head_dim,
                  self.vocabulary, self.max_positions)
-        if min(sizes) < 1 or self.heads % self.kv_heads or self.head_dim % 2:
+        numbers = [self.rms_eps, self.rope_theta]
+        if (rope := self.rope_scaling) is not None:
+            numbers += [rope.factor, rope.high_freq_factor - rope.low_freq_factor, rope.original_positions]
+        possible = min(sizes) > 0 and max(sizes) < LARGEST and all(0 < n < math.inf for n in numbers)
+        if not possible or self.heads % self.kv_heads or self.head_dim % 2:
             raise ModelProblem(
                 f"the model's description is inconsistent ({self.layers} layers, {self.heads} heads, "
                 f"{self.kv_heads} key/value heads of {self.head_dim}, hidden {self.hidden}, vocabulary "
-                f"{self.vocabulary}); fetch it again"
+                f"{self.vocabulary}, {self.max_positions} positions, rope base {self.rope_theta:g}); fetch it again"
             )
 
     def inverse_frequencies(self) -> torch.Tensor:

@@ -25,7 +25,10 @@ Progress = Callable[[str, int, int], None]  # stage, bytes done, bytes in all (0
 CHUNK = 1 << 20  # bytes at a time: large enough to cost nothing, small enough for a smooth bar
 LOCK_POLL = 0.2  # seconds between tries for a lock another process holds
 FULL = (errno.ENOSPC, errno.EDQUOT) if hasattr(errno, "EDQUOT") else (errno.ENOSPC,)
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+REFUSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EFBIG, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
@@ -33,7 +36,16 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 
 def cache_dir() -> Path:
-    """SERVESCOPE_CACHE, or the platform's place for what can be fetched again."""
+    """SERVESCOPE_CACHE, or the platform's place for what can be fetched again. Raises ModelProblem."""
+    try:
+        return _cache_dir()
+    except RuntimeError:  # pathlib's, for a user without a home
+        raise ModelProblem(
+            "this user has no home directory to keep the model in; set SERVESCOPE_CACHE to a directory"
+        ) from None
+
+
+def _cache_dir() -> Path:
     chosen = os.environ.get("SERVESCOPE_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -60,7 +72,10 @@ def explained(directory: Path, needed: int) -> Iterator[None]:
                 f"cannot write to the model cache {directory} ({error.strerror}); make it writable or set "
                 "SERVESCOPE_CACHE to another directory"
             ) from error
-        raise
+        raise ModelProblem(
+            f"the model cache {directory} can't be used ({error.strerror or error}); set SERVESCOPE_CACHE to another "
+            "directory"
+        ) from error
 
 
 def is_write_error(error: BaseException) -> bool:

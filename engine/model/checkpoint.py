@@ -53,7 +53,7 @@ class HuggingFaceCheckpoint:
 def _read_config(path: Path) -> dict:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelProblem(f"{path} can't be read ({error}); fetch the model again") from None
     if not isinstance(config, dict):
         raise ModelProblem(f"{path} is no model description; fetch the model again")

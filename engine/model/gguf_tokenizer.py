@@ -81,6 +81,16 @@ class GgufTokenizer:
 
 def build(values: dict[str, Value], source: str) -> GgufTokenizer:
     """`values`: the header's key-values; `source` names the file in messages. Raises ModelProblem."""
+    try:
+        return _build(values, source)
+    except ModelProblem:
+        raise
+    except Exception as error:  # values of any type and order, given to a library that raises bare Exception
+        why = str(error) or type(error).__name__
+        raise ModelProblem(f"the tokenizer in {source} is broken ({why}); fetch the file again") from error
+
+
+def _build(values: dict[str, Value], source: str) -> GgufTokenizer:
     kind = values.get("tokenizer.ggml.model")
     tokens = values.get("tokenizer.ggml.tokens")
     if kind is None or not isinstance(tokens, list) or not tokens:
@@ -126,10 +136,7 @@ def _byte_level(values: dict[str, Value], tokens: list[str], source: str) -> tup
         raise ModelProblem(f"{source} has a BPE tokenizer without merges; convert it again")
     pairs = [tuple(merge.split(" ")) for merge in merges]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    try:
-        tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=cut.whole_words))
-    except Exception as error:  # the library raises bare Exception for a merge outside the vocabulary
-        raise ModelProblem(f"the tokenizer in {source} is broken: {error}") from error
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=cut.whole_words))
     if cut.nfc:
         tokenizer.normalizer = normalizers.NFC()
     split = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in cut.patterns]

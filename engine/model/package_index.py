@@ -121,7 +121,7 @@ class Index:
                 with self._open(page, {"Accept": ACCEPT}) as answer:
                     body, kind = answer.read(), answer.headers.get("Content-Type", "")
                     found = pick_link(body, kind, answer.geturl() or page, filename)
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError) as error:
                 why.append(f"{shown(page)}: {_reason(error)}")
                 continue
             if found:

@@ -71,7 +71,7 @@ def _shards(directory: Path) -> list[Path]:
     index = directory / INDEX
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(index, f"{type(error).__name__}: {error}") from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:  # an index may not lead out of its directory

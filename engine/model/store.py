@@ -76,11 +76,16 @@ def resolve(model: str, progress: Progress = no_progress, cache: Path | None = N
     """The files of `model`, fetched where need be. Raises ModelProblem."""
     if model == "default":
         return _gguf(fetch(DEFAULT, progress, cache), DEFAULT.name)
-    path = Path(model).expanduser()
     try:
+        path = Path(model).expanduser()
         is_file, is_directory = path.is_file(), path.is_dir()
-    except (OSError, ValueError) as error:  # too long for a path, a NUL inside
-        raise ModelProblem(f"'{model[:80]}' is no path that this system can open: {error}") from error
+    except (OSError, ValueError, RuntimeError) as error:  # too long for a path, a NUL inside, ~ of an unknown user
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ModelProblem(
+            f"'{model[:80]}' is no path that this system can open ({why}); give the path in full"
+        ) from error
+    if not model.strip():
+        raise ModelProblem("the model's name is empty; give a path, a hub id, or 'default'")
     if is_file:
         return _file(path)
     if is_directory:
@@ -226,7 +231,7 @@ def _absent_shards(path: Path) -> list[str]:
     try:
         listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return sorted(name for name in listed if not (path / name).is_file())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise ModelProblem(f"{index} cannot be read: {error}") from error
 
 

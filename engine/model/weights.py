@@ -56,6 +56,11 @@ def load(
 ) -> tuple[ModelConfig, Weights]:
     """Raises ModelProblem; nothing is read before every tensor is known to be there and of the right shape."""
     source = open_checkpoint(files)
+    if source.config.layers > len(source.shapes):  # before a plan of them is made: the number may be anything
+        raise ModelProblem(
+            f"{files.name} describes {source.config.layers:,} layers and holds {len(source.shapes):,} tensors; "
+            "the file is incomplete, fetch the model again"
+        )
     plan = _plan(source.config)
     _check(source, plan, files.name)
     read = _read_all(source, plan, dtype, device, progress)
