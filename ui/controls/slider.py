@@ -36,6 +36,7 @@ class SettingSlider(QWidget):
         self._theme = theme
         self._whole = whole
         self._value = 0.0
+        self._told = 0.0  # by the owner, last
         self._scale = Scale([0.0])
         self._title = title
         self.box = QLineEdit()
@@ -58,6 +59,7 @@ class SettingSlider(QWidget):
         for widget in (self.slider, self._hint, self._limit, self._refusal):
             self._column.addWidget(widget)
         self.slider.valueChanged.connect(self._dragged)
+        self.slider.sliderReleased.connect(self._released)
         self.box.editingFinished.connect(self._typed)
         self.restyle()
 
@@ -90,6 +92,7 @@ class SettingSlider(QWidget):
 
     def set_value(self, value: float) -> None:
         """From outside: shown, not echoed. Left alone while the user types or drags."""
+        self._told = value
         if self.dragging or self.box.isModified():
             return
         self._show(value)
@@ -132,6 +135,11 @@ class SettingSlider(QWidget):
 
     def _dragged(self, position: int) -> None:
         self._wish(self._scale.value(position))
+
+    def _released(self) -> None:
+        """A value that was refused while the handle was held gives way once it is let go."""
+        if self._refusal.text():
+            self._show(self._told)
 
     def _typed(self) -> None:
         if not self.box.isModified():
