@@ -106,7 +106,11 @@ class Frame:
         try:
             view.refresh(kinds)
         except Exception as error:  # one view's fault must not take the window
-            log.exception("%s could not be drawn", view.key)
-            if view.key not in self._broken:
-                self._broken.add(view.key)
-                self._around.tell_failure(view, error)
+            self.failed(view, error)
+
+    def failed(self, view: View, error: Exception) -> None:
+        """A view could not be drawn: named once, logged once."""
+        if view.key not in self._broken:
+            self._broken.add(view.key)
+            log.error("%s could not be drawn", view.key, exc_info=error)
+            self._around.tell_failure(view, error)

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QWidget
 from ui.figures import Headline
 from ui.theme import Theme
 
-
 _MOST_SPARE = 72  # pixels between figures at text scale 1; farther apart they no longer read as one row
 
 
@@ -28,11 +27,12 @@ class Figure(NamedTuple):
 FIGURES = (
     Figure("rate", "tok/s", "9,999", 0, "Output tokens a second, over the last 5 s of the engine's clock"),
     Figure("ttft", "TTFT p50", "9.99 s", 3, "Time to first token: arrival → first output token, median of 60 s"),
-    Figure("tpot", "TPOT p50", "999 ms", 4, "Time per output token after the first, median of what finished in 60 s, else of what runs"),
+    Figure("tpot", "TPOT p50", "999 ms", 4,
+           "Time per output token after the first, median of what finished in 60 s; until then of what runs"),
     Figure("kv", "KV used", "100 %", 1, "Blocks in use ÷ blocks of the pool; cached blocks don't count as used"),
     Figure("alpha", "accepted α", "0.00", 5, "Accepted ÷ examined drafted tokens, over the last 200 steps"),
     Figure("queue", "run + wait", "99 + 99", 2, "Sequences running, and waiting for room"),
-)
+)  # fmt: skip
 
 
 def texts(figures: Headline | None) -> dict[str, str]:

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui.theme import Theme
 
-
 PART = " · "  # between the parts of a line, the most important first
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
@@ -169,6 +170,7 @@ class Window(QMainWindow):
         for dock in self.deck.docks.values():
             dock.fill_wanted.connect(self.fill)
             dock.shown_changed.connect(self._shown)
+            dock.view.failed.connect(partial(self._failed, dock.view))
         self._keyboard = Keyboard(
             self,
             {
@@ -253,6 +255,10 @@ class Window(QMainWindow):
                 dock.refresh_mark()
         if not self.cursor.is_live:
             self._say_past()
+
+    def _failed(self, view: View, error: Exception) -> None:
+        # not from within the paint event: the notice changes the layout
+        QTimer.singleShot(0, self, lambda: self.frame.failed(view, error))
 
     def tell_failure(self, view: View, error: Exception) -> None:
         self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")

@@ -194,7 +194,7 @@ def test_states_in_words():
     info.first_token, info.computed, info.known = 1, 190, 191
     assert describe(info).right == "11/96 tokens"
     info.status, info.preempted, info.lost = "waiting", True, 212
-    assert describe(info).state == "preempted ↺ 212 tokens to compute again"
+    assert describe(info).state == "preempted ↺ 212 tok"
 
 
 def test_ten_thousand_finished_requests_cost_no_more_than_a_screen(view):

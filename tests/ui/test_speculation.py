@@ -79,7 +79,7 @@ def test_drafting_that_is_off_says_so(view, changes):
     advance(view.context, 3)
     view.refresh(Kinds.ALL)
     assert view.shown.figures.state in ("off", "method_off")
-    assert view._summary.startswith("off")
+    assert view._summary.startswith("drafts off")
 
 
 def test_before_the_first_step_it_waits(qtbot):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QColor
 
 from engine.records import DECODE, PREFILL
 from tests.ui.pool_decoder import pixels
 from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
+from ui.palette import contrast
 from ui.sequences import SequenceInfo
+from ui.theme import Theme
 from ui.views.pool_shades import HUES, Shades
 from ui.views.tables import TablesView
 from ui.views.tables_row import Columns, doing, shown_of
@@ -41,7 +44,7 @@ def test_cells_map_logical_to_physical(qtbot) -> None:
                 continue
             assert area.at(box.center()) == (seq, logical)
             corner = image[box.bottom() - 4, box.left() + 2]
-            assert corner in (*shades.full, *shades.barred)
+            assert corner in (*shades.full, *shades.part, *shades.rest)
             if state.filled[block] == 16 and state.refcount[block] == 1:
                 assert corner == shades.full[int(state.owner[block]) % HUES]
             seen += 1
@@ -139,3 +142,17 @@ def test_words_for_what_a_sequence_does() -> None:
     assert doing(info)[0] == "verify γ4"
     info.status, info.preempted, info.lost = "waiting", True, 212
     assert doing(info) == ("preempted ↺ 212 tok", "warning")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_number_reads_on_both_parts_of_a_partly_filled_cell(qtbot, theme) -> None:
+    shades, ink = Shades(Theme(theme)), Theme(theme)
+    number = ink.ink_on(ink.color("panel"))
+    for colours in (shades.part, shades.rest):
+        for colour in colours:
+            below = QColor(int(colour))
+            assert contrast(_rgb(number), _rgb(below)) >= 4.5
+
+
+def _rgb(color: QColor) -> tuple[float, float, float]:
+    return color.redF(), color.greenF(), color.blueF()

@@ -8,6 +8,8 @@ from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QPixmap, QStaticText, QTransform
 from PySide6.QtWidgets import QWidget
 
+from ui.theme import Theme
+
 LEFT, CENTER, RIGHT = 0.0, 0.5, 1.0  # share of the spare width that goes before the text
 
 _KEPT = 20_000  # texts remembered: some screens' worth of running numbers
@@ -80,6 +82,15 @@ def paragraph(painter: QPainter, rect: QRect, text: str, font: QFont, color: QCo
     for index, line in enumerate(lines[:room]):
         write(painter, QRect(rect.left(), rect.top() + index * step, rect.width(), step), line, font, color, where)
     return min(len(lines), room) * step
+
+
+def empty(painter: QPainter, area: QRect, theme: Theme, headline: str, hint: str) -> None:
+    """The middle of an empty panel: what is missing, and what would bring it."""
+    step = metrics(theme.font("body")).height()
+    lines = QRect(area.left(), area.center().y() - step * 3 // 2, area.width(), step + theme.px(4))
+    write(painter, lines, headline, theme.font("strong"), theme.color("text_dim"), CENTER)
+    rest = QRect(area.left(), lines.bottom() + theme.px(2), area.width(), max(0, area.bottom() - lines.bottom()))
+    paragraph(painter, rest, hint, theme.font("small"), theme.color("text_faint"), CENTER)
 
 
 def wrap(text: str, font: QFont, width: int) -> list[str]:

@@ -15,10 +15,11 @@ class View(QWidget):
 
     Signals:
         summary_changed: the one line at the right of the panel's title.
+        failed: painting raised this exception; what was painted before stays.
 
     Attributes:
         key: stable name, used for the layout that is remembered.
-        title: what the panel is called.
+        title: what the panel is called. short: the same where tabs are many; "" = the title.
         kinds: the changes that this view redraws for.
         rate: redraws a second that are worth their time; words need fewer than pictures. What the user does
             (selection, cursor, theme) is drawn at once whatever the rate.
@@ -26,9 +27,11 @@ class View(QWidget):
     """
 
     summary_changed = Signal(str)
+    failed = Signal(object)
 
     key: str
     title: str
+    short: str = ""
     kinds: Kinds = Kinds.ALL
     rate: float = 60.0
 

@@ -39,7 +39,7 @@ class BatchView(PaintedView):
     """Wheel zooms, Shift+wheel or dragging pans, a click pins the moment, hovering tells a step's figures."""
 
     key = "batch"
-    title = "Batch per step"
+    title, short = "Batch per step", "Batch"
     kinds = Kinds.STEPS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
 
     def __init__(self, context: ViewContext, parent=None):

@@ -13,17 +13,16 @@ from PySide6.QtCore import QRect, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
-from engine.formulas import percentile
+from engine.formulas import percentile, time_per_output_token
 from ui import explain, figures
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.figures import Targets
 from ui.latency import SECOND
 from ui.paint.labels import LEFT, RIGHT, write
-from ui.views.latency_histogram import FEW, LatencyHistogram
+from ui.views.latency_histogram import FEW, Chosen, LatencyHistogram
 from ui.views.number_box import NumberBox
 from ui.views.outcomes import Outcomes
-from ui.views.pace import Pace
 from ui.views.painted import PaintedView
 from ui.views.rate_plot import RatePlot
 
@@ -49,6 +48,7 @@ class Shown:
     goodput: float
     rate: float
     finished: int
+    chosen: dict[str, Chosen]  # the selected sequence's own figures, as far as it has them
 
 
 class LatencyView(PaintedView):
@@ -66,13 +66,16 @@ class LatencyView(PaintedView):
 
     key = "latency"
     title = "Latency"
-    kinds = Kinds.STEPS | Kinds.TOKENS | Kinds.QUEUE | Kinds.SETTINGS | Kinds.CURSOR | Kinds.THEME | Kinds.SOURCE
+    kinds = (
+        Kinds.STEPS | Kinds.TOKENS | Kinds.QUEUE | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME
+        | Kinds.SOURCE
+    )  # fmt: skip
+    rate = 4.0
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
         theme = context.theme
         self.shown: Shown | None = None
-        self._pace = Pace(0.31)  # not READABLE: views that change together make a slow frame
         self._histograms = [LatencyHistogram(self, words, token, WINDOW) for _, words, token, _ in KINDS[:2]]
         self._rate = RatePlot(self, WINDOW)
         self._outcomes = Outcomes()
@@ -98,9 +101,8 @@ class LatencyView(PaintedView):
     def refresh(self, kinds: Kinds) -> None:
         if kinds & Kinds.THEME:
             self._place_boxes()
-        if self._pace.due(self.context) or kinds & (Kinds.CURSOR | Kinds.THEME | Kinds.SETTINGS):
-            self._look()
-            self.update()
+        self._look()
+        self.update()
 
     def _look(self) -> None:
         history, clock = self.context.mirror.history, self.context.cursor.clock
@@ -112,9 +114,20 @@ class LatencyView(PaintedView):
         self._outcomes.follow(history.requests)
         good = self._outcomes.good(since, clock, self.targets) / ((clock - start) / SECOND) if clock > start else 0.0
         mean = figures.tokens_per_s(columns, since, clock)
-        self.shown = Shown(values, points, good, mean, len(values["e2e"]))
+        self.shown = Shown(values, points, good, mean, len(values["e2e"]), self._chosen())
         ended = len(values["e2e"])
         self.summarise(f"last {WINDOW} s · goodput {explain.rate(good)} req/s" if ended else f"last {WINDOW} s")
+
+    def _chosen(self) -> dict[str, Chosen]:
+        seq = self.context.selection.seq
+        info = None if seq is None else self.context.cursor.state.info(seq)
+        if info is None or not info.first_token:
+            return {}
+        found = {"ttft": Chosen(info.seq, (info.first_token - info.arrival) / SECOND)}
+        pace = time_per_output_token(info.first_token, info.last_token, info.output_tokens)
+        if pace is not None:
+            found["tpot"] = Chosen(info.seq, pace / SECOND)
+        return found
 
     # --- painting ---
 
@@ -222,7 +235,8 @@ class LatencyView(PaintedView):
         targets = self.targets.ttft, self.targets.tpot
         for box, one, (key, *_), target in zip(boxes, self._histograms, KINDS, targets, strict=False):
             points = shown.points[key]
-            self._hits.append((box, one.draw(painter, box, shown.values[key], points[0], points[2], target)))
+            told = one.draw(painter, box, shown.values[key], points[0], points[2], target, shown.chosen.get(key))
+            self._hits.append((box, told))
 
     # --- Qt ---
 
@@ -237,7 +251,6 @@ class LatencyView(PaintedView):
             x -= box.width() + self.advance("TPOT ≤") + theme.px(14)
 
     def resizeEvent(self, event) -> None:
-        self._pace.reset()
         self._place_boxes()
 
     def mouseMoveEvent(self, event) -> None:

@@ -7,6 +7,7 @@ process, and the view says so.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
@@ -17,7 +18,7 @@ from ui.context import ViewContext
 from ui.paint import stacked_bar
 from ui.paint.bars import BarStack, argb
 from ui.paint.labels import RIGHT, Key, badge, legend, write
-from ui.views.pace import Pace
+from ui.views.mark_words import MarkWords
 from ui.views.painted import PaintedView
 
 SPAN = 2_000  # steps of the pool's history in the small plot: a minute or more at serving speed
@@ -32,20 +33,23 @@ class MemoryView(PaintedView):
 
     key = "memory"
     title = "Memory"
-    kinds = Kinds.MEMORY | Kinds.STEPS | Kinds.BLOCKS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.THEME | Kinds.SOURCE
+    kinds = (
+        Kinds.MEMORY | Kinds.STEPS | Kinds.BLOCKS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME
+        | Kinds.SOURCE
+    )  # fmt: skip
+    rate = 4.0
 
     def __init__(self, context: ViewContext, parent=None):
         super().__init__(context, parent)
         self.shown: Breakdown | None = None
-        self._pace = Pace(0.27)  # not READABLE: views that change together make a slow frame
+        self._words = MarkWords(context)
         self._hits: list[tuple[QRect, Part]] = []
         self._lit: Part | None = None
         self._pool = BarStack()
 
     def refresh(self, kinds: Kinds) -> None:
-        if self._pace.due(self.context) or kinds & (Kinds.THEME | Kinds.CURSOR):
-            self._look()
-            self.update()
+        self._look()
+        self.update()
 
     def _look(self) -> None:
         state = self.context.cursor.state
@@ -117,6 +121,7 @@ class MemoryView(PaintedView):
         if lit >= 0:
             painter.setPen(theme.pen("selection"))
             painter.drawRect(boxes[lit].adjusted(0, 0, -1, -1))
+        self._draw_chosen(painter, boxes, shown)
         for box, part, color in zip(boxes, shown.parts, colors, strict=False):
             self._hits.append((box, part))
             name_width = self.advance(part.name) + theme.px(12)
@@ -124,6 +129,28 @@ class MemoryView(PaintedView):
                 write(painter, box.adjusted(theme.px(6), 0, -theme.px(2), 0), part.name, theme.font("small"),
                       theme.ink_on(color))  # fmt: skip
         return bar.bottom() + 1 - inner.top() + theme.px(8)
+
+    def _held(self) -> tuple[int, int]:
+        """Blocks in the selected sequence's table, and their bytes."""
+        state, seq = self.context.cursor.state, self.context.selection.seq
+        blocks = 0 if seq is None else len(state.table(seq))
+        if not blocks or state.memory is None or not state.num_blocks:
+            return 0, 0
+        return blocks, state.memory.kv_pool * blocks // state.num_blocks
+
+    def _draw_chosen(self, painter: QPainter, boxes: list[QRect], shown: Breakdown) -> None:
+        """The selected sequence's share of the used blocks, in its hue at the foot of their part."""
+        _, held = self._held()
+        index = next((i for i, part in enumerate(shown.parts) if part.token == "kv_used"), -1)
+        if not held or index < 0 or not shown.parts[index].bytes:
+            return
+        box = boxes[index]
+        wide = max(2, round(box.width() * min(1.0, held / shown.parts[index].bytes)))
+        foot = QRect(box.left(), box.bottom() + 1 - box.height() // 2, wide, box.height() // 2)
+        painter.fillRect(foot, self.theme.color("selection"))
+        seq = self.context.selection.seq
+        if seq is not None:
+            painter.fillRect(foot.adjusted(1, 1, -1, -1), self.theme.sequence_color(seq))
 
     def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
         card = self.context.probe.latest() is not None
@@ -136,6 +163,11 @@ class MemoryView(PaintedView):
             foot = [
                 (f"parts come to {explain.size(shown.over)} more than {sum_of}: not all pages are resident", "warning")
             ]
+        blocks, held = self._held()
+        if blocks:
+            foot.append((f"seq {self.context.selection.seq} {explain.size(held)} in {explain.count(blocks, 'block')}"
+                         " of KV used", "text"))  # fmt: skip
+            return foot
         model = self.context.mirror.ready.model if self.context.mirror.ready else None
         if model is not None:
             number = max(1, model.kv_bytes_per_token // (2 * model.layers * model.kv_heads * model.head_dim))
@@ -221,6 +253,25 @@ class MemoryView(PaintedView):
         if gutter:
             spot = QRect(plot.right() + theme.px(6), max(plot.top(), y - line // 2), gutter, line)
             write(painter, spot, label, theme.font("small"), theme.color("limit"))
+        self._draw_marks(painter, plot, columns.step)
+
+    def _draw_marks(self, painter: QPainter, plot: QRect, steps: NDArray) -> None:
+        """A line where a setting changed, with what it did beside it as far as there is room."""
+        theme, line, gap = self.theme, self.line(), self.theme.px(4)
+        edge = plot.right() + 1
+        for mark in reversed(self.context.mirror.history.marks):
+            if mark.step < int(steps[0]):
+                return
+            if mark.step > int(steps[-1]):
+                continue
+            x = plot.left() + int(np.searchsorted(steps, mark.step)) * plot.width() // len(steps)
+            painter.fillRect(QRect(x, plot.top(), 1, plot.height()), theme.color("mark"))
+            text = self._words.fitted(mark, edge - x - 3 * gap, self.advance)
+            if text and plot.height() >= 3 * line:
+                spot = QRect(x + gap, plot.top() + gap, self.advance(text) + 2 * gap, line)
+                painter.fillRect(spot, theme.color("panel"))
+                write(painter, spot.adjusted(gap, 0, 0, 0), text, theme.font("small"), theme.color("mark"))
+            edge = x
 
     # --- Qt ---
 
@@ -241,6 +292,3 @@ class MemoryView(PaintedView):
         super().leaveEvent(event)
         self._lit = None
         self.update()
-
-    def resizeEvent(self, event) -> None:
-        self._pace.reset()

@@ -9,7 +9,8 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
 from PySide6.QtWidgets import QToolTip, QWidget
 
 from ui.context import ViewContext
-from ui.paint.labels import CENTER, advance, layer, metrics, paragraph, write
+from ui.paint.guard import painting
+from ui.paint.labels import advance, empty, layer, metrics
 from ui.views.base import View
 
 
@@ -48,18 +49,16 @@ class PaintedView(View):
         if found is None or found[0] != whole:
             picture = layer(self, box.size())
             inside = QPainter(picture)
-            draw(inside, QRect(QPoint(0, 0), box.size()))
-            inside.end()
+            try:
+                draw(inside, QRect(QPoint(0, 0), box.size()))
+            finally:
+                inside.end()
             found = self._kept[name] = (whole, picture)
         painter.drawPixmap(box.topLeft(), found[1])
 
     def draw_empty(self, painter: QPainter, area: QRect, headline: str, hint: str) -> None:
         """The middle of an empty panel: what is missing, and what would bring it."""
-        theme, step = self.theme, self.line("body")
-        lines = QRect(area.left(), area.center().y() - step * 3 // 2, area.width(), step + theme.px(4))
-        write(painter, lines, headline, theme.font("strong"), theme.color("text_dim"), CENTER)
-        rest = QRect(area.left(), lines.bottom() + theme.px(2), area.width(), max(0, area.bottom() - lines.bottom()))
-        paragraph(painter, rest, hint, theme.font("small"), theme.color("text_faint"), CENTER)
+        empty(painter, area, self.theme, headline, hint)
 
     def tip(self, where: QPoint, text: str) -> None:
         """Show, move or hide the tooltip at a point of this widget."""
@@ -76,7 +75,8 @@ class PaintedView(View):
         self.tip(QPoint(), "")
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.fillRect(event.rect(), self.theme.color("panel"))
-        self.draw(painter, self.rect())
-        painter.end()
+        def draw(painter: QPainter) -> None:
+            painter.fillRect(event.rect(), self.theme.color("panel"))
+            self.draw(painter, self.rect())
+
+        painting(self, draw, self.failed.emit)

@@ -22,7 +22,7 @@ class PoolView(View):
     """
 
     key = "pool"
-    title = "Block pool"
+    title, short = "Block pool", "Pool"
     kinds = (
         Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.TOKENS | Kinds.SETTINGS | Kinds.SOURCE
         | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME
@@ -38,6 +38,7 @@ class PoolView(View):
         self._fit.setVisible(False)
         self._fit.clicked.connect(self.canvas.fit)
         self.canvas.moved.connect(self._moved)
+        self.canvas.failed.connect(self.failed)
         foot = QHBoxLayout()
         foot.setContentsMargins(0, 0, 0, 0)
         foot.addWidget(self.legend, 1)
@@ -73,6 +74,8 @@ class PoolView(View):
 
     def _note(self) -> str:
         grid = self.canvas.grid
+        if not grid.count:
+            return ""
         if grid.fold > 1:
             return f"{grid.fold}×{grid.fold} blocks a pixel: used before cached before free"
         if self.canvas.zoomed:
@@ -97,7 +100,7 @@ class PoolLegend(QWidget):
         self.update()
 
     def show_state(self, state: EngineState, note: str) -> None:
-        entries = [
+        entries = [] if not state.num_blocks else [
             ("used", f"used {state.used:,}"),
             ("cached", f"cached {state.cached:,}"),
             ("free", f"free {state.free:,}"),

@@ -10,6 +10,8 @@ from engine.records import NONE, USED
 from ui.block_story import tell
 from ui.context import ViewContext
 from ui.paint.cells import Grid
+from ui.paint.guard import painting
+from ui.paint.labels import empty
 from ui.state import EngineState
 from ui.views.pool_image import PoolImage, blocks_of
 from ui.views.pool_shades import Shades
@@ -19,7 +21,7 @@ from ui.views.pool_words import CellWords, card
 class PoolCanvas(QWidget):
     """
     Signals:
-        moved: zoom or pan changed.
+        moved: zoom or pan changed. failed: painting raised this exception.
 
     Attributes:
         grid: where cells lie now. origin: the grid's corner in the widget, px.
@@ -27,6 +29,7 @@ class PoolCanvas(QWidget):
     """
 
     moved = Signal()
+    failed = Signal(object)
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
@@ -42,6 +45,7 @@ class PoolCanvas(QWidget):
         self._pressed: QPoint | None = None
         self._dirty = True
         self._picture = QImage()
+        self._lit: frozenset[int] = frozenset()  # blocks of the selected sequence
         self.grid = Grid(0, 1, 1, 1)
         self.origin = QPoint()
         self.pointed: int | None = None
@@ -130,9 +134,11 @@ class PoolCanvas(QWidget):
         """The image of the visible cells, and where it goes."""
         state, selection = self.state, self._context.selection
         self._image.follow(state)
+        selected = blocks_of(state, selection.seq)
+        self._lit = frozenset(selected.tolist())
         window = self.grid.visible(-self.origin.x(), -self.origin.y(), self.width(), self.height())
         self._pixels = self._image.render(
-            self.grid, window, blocks_of(state, selection.seq), selection.block, selection.pointed
+            self.grid, window, selected, selection.block, selection.pointed
         )
         rows, columns = self._pixels.shape
         data = self._pixels.data
@@ -158,19 +164,23 @@ class PoolCanvas(QWidget):
         return QSize(self._theme.px(120), self._theme.px(60))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
+        painting(self, lambda painter: self._paint(painter, event.rect()), self.failed.emit)
+
+    def _paint(self, painter: QPainter, area: QRect) -> None:
+        panel = self._theme.color("panel")
         if not self.grid.count:
-            painter.fillRect(event.rect(), self._theme.color("panel"))
-        else:
-            if self._dirty:
-                self._render()
-            spot = QRect(self.origin + QPoint(self._window.x, self._window.y), self._picture.size())
-            for rest in QRegion(event.rect()).subtracted(spot):  # what the picture covers needs no background
-                painter.fillRect(rest, self._theme.color("panel"))
-            painter.drawImage(spot.topLeft(), self._picture)
-            self._words.paint(painter, self.state, self.grid, self._window, self.origin)
-            self._paint_card(painter)
-        painter.end()
+            painter.fillRect(area, panel)
+            hint = "The KV cache is laid out here, a cell a block, once the model is loaded."
+            empty(painter, self.rect(), self._theme, "No pool yet", hint)
+            return
+        if self._dirty:
+            self._render()
+        spot = QRect(self.origin + QPoint(self._window.x, self._window.y), self._picture.size())
+        for rest in QRegion(area).subtracted(spot):  # what the picture covers needs no background
+            painter.fillRect(rest, panel)
+        painter.drawImage(spot.topLeft(), self._picture)
+        self._words.paint(painter, self.state, self.grid, self._window, self.origin, self._lit)
+        self._paint_card(painter)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._lay_out()

@@ -1,4 +1,5 @@
 """The pool as pixels: keeps every block's rank up to date from what changed, and renders the visible cells.
+While a sequence is selected, all that isn't its own is turned down.
 
 Knows no widget: state, grid and area in, image out. A frame costs the visible pixels and the changed blocks.
 """
@@ -59,13 +60,37 @@ class PoolImage:
             return self._small(ranks, grid, window, selected, chosen, pointed)
         barred = min(grid.width, grid.height) >= BARRED
         self._blank(ranks, grid, window)
-        table = self.shades.barred if barred else self.shades.flat
-        image = cell_image.bodies(ranks, table, grid, self.shades.background)
+        lit = self._lit(ranks, grid, window, selected)
+        image = self._bodies(ranks, lit, grid, barred)
         if barred:
-            self._bars(image, ranks, grid)
-        self._dots(image, ranks, grid)
+            self._bars(image, ranks, lit, grid)
+        self._dots(image, ranks, lit, grid)
         self._rings(image, state, grid, window, selected, chosen, pointed)
         return image
+
+    @staticmethod
+    def _lit(ranks: NDArray, grid: Grid, window: Window, selected: NDArray) -> NDArray | None:
+        """Where a selection's own cells are; None without a selection, when no cell is turned down."""
+        if not len(selected):
+            return None
+        lit = np.zeros(ranks.shape, bool)
+        lit[_inside(selected, grid, window)] = True
+        return lit
+
+    def _bodies(self, ranks: NDArray, lit: NDArray | None, grid: Grid, barred: bool) -> Colours:
+        bright, calm = self.shades, self.shades.calm
+        table = bright.barred if barred else bright.flat
+        if lit is not None and calm is not None:
+            table = np.concatenate((calm.barred if barred else calm.flat, table))
+            ranks = ranks + lit * np.uint16(len(table) // 2)
+        return cell_image.bodies(ranks, table, grid, bright.background)
+
+    def _hues(self, name: str, hues: NDArray, lit: NDArray | None) -> Colours:
+        """Colours of some cells out of a table by hue; `lit` says which of them are the selection's."""
+        bright, calm = getattr(self.shades, name), self.shades.calm
+        if lit is None or calm is None:
+            return bright[hues]
+        return np.where(lit, bright[hues], getattr(calm, name)[hues])
 
     def _small(
         self, ranks: NDArray, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
@@ -75,7 +100,8 @@ class PoolImage:
         for blocks, mark in ((selected, SELECTED), (_one(chosen), SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
             ranks[rows // grid.fold, columns // grid.fold] = mark
-        return cell_image.bodies(ranks, self.shades.flat, grid, self.shades.background)
+        shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
+        return cell_image.bodies(ranks, shades.flat, grid, self.shades.background)
 
     def _blank(self, ranks: NDArray, grid: Grid, window: Window) -> None:
         """Cells after the last block, in the last row of cells, are no blocks."""
@@ -84,7 +110,7 @@ class PoolImage:
             last = -(-(grid.count - first) // grid.fold) - window.left // grid.fold
             ranks[-1, max(0, last) :] = BLANK
 
-    def _bars(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
+    def _bars(self, image: Colours, ranks: NDArray, lit: NDArray | None, grid: Grid) -> None:
         state = self._state
         partly = (ranks >= 1 + HUES + HUES) & (ranks < FULL)
         rows, columns = np.nonzero(partly)
@@ -92,12 +118,14 @@ class PoolImage:
             return
         found = ranks[rows, columns].astype(np.intp) - (1 + HUES)
         share = (found // HUES) / ((FULL - 1 - HUES) // HUES)
-        cell_image.bars(image, Bars(rows, columns, share, self.shades.full[found % HUES]), grid)
+        colours = self._hues("full", found % HUES, None if lit is None else lit[rows, columns])
+        cell_image.bars(image, Bars(rows, columns, share, colours), grid)
 
-    def _dots(self, image: Colours, ranks: NDArray, grid: Grid) -> None:
+    def _dots(self, image: Colours, ranks: NDArray, lit: NDArray | None, grid: Grid) -> None:
         rows, columns = np.nonzero((ranks > 0) & (ranks <= HUES))
         if len(rows):
-            cell_image.dots(image, rows, columns, self.shades.dot[ranks[rows, columns] - 1], grid)
+            colours = self._hues("dot", ranks[rows, columns] - 1, None if lit is None else lit[rows, columns])
+            cell_image.dots(image, rows, columns, colours, grid)
 
     def _rings(
         self, image: Colours, state: EngineState, grid: Grid, window: Window, selected: NDArray,
@@ -105,23 +133,24 @@ class PoolImage:
     ) -> None:  # fmt: skip
         shades, inside = self.shades, 1 if min(grid.width, grid.height) >= 10 else 0
         low, high = window.top * grid.columns, min(grid.count, window.bottom * grid.columns)
-        self._glowing(image, state, grid, window, low, high)
+        around = shades.calm if len(selected) and shades.calm is not None else shades
+        self._glowing(image, state, grid, window, low, high, around)
         shared = low + np.flatnonzero(state.refcount[low:high] > 1)
-        self._ring(image, shared, shades.ring[state.owner[shared] % HUES], grid, window)
+        self._ring(image, shared, around.ring[state.owner[shared] % HUES], grid, window)
         for blocks, tone in ((selected, shades.selection), (_one(pointed), shades.pointed)):
             self._ring(image, blocks, np.full(len(blocks), tone, np.uint32), grid, window, inside)
         if chosen is not None:
             self._ring(image, _one(chosen), np.array([shades.pointed], np.uint32), grid, window, inside)
 
     def _glowing(
-        self, image: Colours, state: EngineState, grid: Grid, window: Window, low: int, high: int
+        self, image: Colours, state: EngineState, grid: Grid, window: Window, low: int, high: int, shades: Shades
     ) -> None:
         """Blocks just taken, out of the free list or by a prefix hit, fading over the steps after."""
         since = state.since[low:high]
         fresh = low + np.flatnonzero((since > max(0, state.step - self._glow)) & (state.blocks_state[low:high] == USED))
         if len(fresh):
             age = (state.step - state.since[fresh]) / self._glow
-            tone = _blend(self.shades.glow[state.owner[fresh] % HUES], self.shades.background, 1 - age)
+            tone = _blend(shades.glow[state.owner[fresh] % HUES], shades.background, 1 - age)
             self._ring(image, fresh, tone, grid, window)
 
     @staticmethod

@@ -6,6 +6,8 @@ rank wins, used blocks show before cached ones, those before free ones, and full
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +26,8 @@ FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
 _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
 _CACHED_SHARE = 0.24
 _DOT_SHARE = 0.62
+_PART_SHARE, _REST_SHARE = 0.52, 0.20  # filled and empty part under a number: one ink reads on both
+_CALM_SHARE = 0.34  # of everything that is not the selected sequence's, over the panel
 _RING_SHARE = 0.28  # of the hue in the outline of a shared block; the rest is the selection's near-white
 
 
@@ -46,8 +50,12 @@ class Shades:
         flat: by rank, fill told by shade. barred: by rank, for cells whose fill is painted as a bar: partly filled
             ones have the shade of empty ones.
         full, dot, ring: by hue: a full block, the dot of a cached one, the outline of a shared one.
+        part, rest: by hue: what is filled and what is empty of a block that a number stands on.
         background, selection, pointed: single colours.
+        calm: the same, turned down, for all that a selection leaves aside; its own `calm` is None.
     """
+
+    calm: Shades | None = None
 
     def __init__(self, theme: Theme):
         hues = theme.sequence_rgb().astype(np.float64)
@@ -65,12 +73,24 @@ class Shades:
         self.barred = self.flat.copy()
         self.barred[FIRST_USED:FULL] = np.tile(packed(empty), LEVELS)
         self.full = packed(hues)
+        self.part, self.rest = (packed(_mix(hues, panel, share)) for share in (_PART_SHARE, _REST_SHARE))
         self.dot = packed(_mix(hues, free, _DOT_SHARE))
         self.ring = packed(_mix(hues, light, _RING_SHARE))
         self.glow = packed(_mix(hues, panel, 0.75))
         self.background = int(packed(panel[None])[0])
         self.selection = int(packed(light[None])[0])
         self.pointed = int(packed(_rgb(theme, "accent")[None])[0])
+        self.calm = self._turned_down(panel)
+
+    def _turned_down(self, panel: NDArray) -> Shades:
+        calm = copy(self)
+        for name in ("flat", "barred", "full", "dot", "ring", "glow"):
+            colours = getattr(self, name)
+            rgb = np.stack([colours >> shift & 0xFF for shift in (16, 8, 0)], axis=1).astype(np.float64)
+            setattr(calm, name, packed(_mix(rgb, panel, _CALM_SHARE)))
+        for table in (calm.flat, calm.barred):
+            table[BLANK:] = self.flat[BLANK:]  # marks stay as they are
+        return calm
 
 
 def packed(rgb: NDArray) -> Colours:

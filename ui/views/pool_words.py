@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter
 
@@ -14,6 +16,7 @@ from ui.theme import SEQUENCE_HUES as HUES
 from ui.theme import Theme
 
 INSIDE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
+_BRIGHT = 0.6  # of a cell's fill, from which on its middle is bright
 MOST = 2_000  # cells with text painted in one frame: a screen full of the smallest that have any
 
 
@@ -30,7 +33,11 @@ class CellWords:
         self._on_dim = theme.ink_on(panel)
         self._faint = theme.color("text_faint")
 
-    def paint(self, painter: QPainter, state: EngineState, grid: Grid, window: Window, origin: QPoint) -> None:
+    def paint(
+        self, painter: QPainter, state: EngineState, grid: Grid, window: Window, origin: QPoint,
+        lit: Container[int] = (),
+    ) -> None:  # fmt: skip
+        """`lit`: the blocks of a selection, if there is one; words in all others stand back."""
         wide, tall = grid.width - grid.gutter, grid.height - grid.gutter
         digits = len(f"{max(0, grid.count - 1)}")
         if wide < (digits + 0.7) * self._digit or tall < self._line or window.rows * window.columns > MOST:
@@ -45,7 +52,7 @@ class CellWords:
             for block in range(first + window.left, min(first + window.right, grid.count)):
                 x, y, _, _ = grid.body(block)
                 box = QRect(x + origin.x() + pad, y + origin.y(), wide - 2 * pad, tall)
-                painter.setPen(self._ink(state, block))
+                painter.setPen(self._faint if lit and block not in lit else self._ink(state, block, counts))
                 if not counts:
                     painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(block))
                     continue
@@ -54,11 +61,11 @@ class CellWords:
                     box.setTop(box.top() + 2 * self._line + pad)
                     self._tokens(painter, box, state, block, indices[block])
 
-    def _ink(self, state: EngineState, block: int) -> QColor:
+    def _ink(self, state: EngineState, block: int, at_top: bool) -> QColor:
         if state.blocks_state[block] != USED:
             return self._faint
-        # text starts at the top, where a cell is bright only when it is nearly full
-        full = state.filled[block] >= state.block_size - 1
+        # where the words stand a cell is bright only from a certain fill on
+        full = state.filled[block] >= (state.block_size - 1 if at_top else _BRIGHT * state.block_size)
         return self._on_full[int(state.owner[block]) % HUES] if full else self._on_dim
 
     @staticmethod

@@ -37,6 +37,7 @@ class RequestsView(View):
 
     key = "requests"
     title = "Requests"
+    rate = 20.0
     kinds = (
         Kinds.TOKENS | Kinds.QUEUE | Kinds.STEPS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
     )  # fmt: skip

@@ -50,8 +50,10 @@ class SpeculationView(PaintedView):
     """
 
     key = "speculation"
-    title = "Speculation"
+    title, short = "Speculation", "Drafts"
     kinds = Kinds.DRAFTS | Kinds.STEPS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
+
+    rate = 10.0
 
     def __init__(self, context: ViewContext, parent=None):
         super().__init__(context, parent)
@@ -87,7 +89,7 @@ class SpeculationView(PaintedView):
         fits = max(1, self.height() // self.line())
         passes = list(islice(history.passes.until(step), fits))
         self.shown = Shown(passes, Counts(examined, accepted, 0 if off else gamma, WINDOW), figures)
-        words = "off" if off else f"{METHODS.get(method, method)} · γ {gamma}"
+        words = "drafts off" if off else f"{METHODS.get(method, method)} · γ {gamma}"
         if figures.passes:
             words += f" · {figures.tokens_per_pass:.2f} tokens per pass"
         self.summarise(words)
@@ -101,11 +103,14 @@ class SpeculationView(PaintedView):
             self.draw_empty(painter, inner, "No pass yet", "Drafted tokens appear here as the engine verifies them.")
             return
         if self._picture is None:
-            self._picture = layer(self, self.size())
-            inside = QPainter(self._picture)
-            inside.setRenderHint(QPainter.RenderHint.Antialiasing)
-            self._draw_all(inside, inner, self.shown)
-            inside.end()
+            picture = layer(self, self.size())
+            inside = QPainter(picture)
+            try:
+                inside.setRenderHint(QPainter.RenderHint.Antialiasing)
+                self._draw_all(inside, inner, self.shown)
+            finally:
+                inside.end()
+            self._picture = picture
         painter.drawPixmap(0, 0, self._picture)
         if self._lit is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)

@@ -39,7 +39,9 @@ class StepStrips:
         self._view, self._axis = view, axis
         self._bounds, self._times, self._top = Strip(), BarStack(), SteadyTop()
 
-    def draw_bound(self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int, at: int) -> None:
+    def draw_bound(
+        self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int, at: int
+    ) -> None:
         """`at` is the bar that is told in words."""
         view, theme = self._view, self._view.theme
         colors = [argb(theme.color(BOUND_COLORS[name])) for name in BOUNDS]

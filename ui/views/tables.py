@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QVBoxLayout, QWidget
 
 from ui.block_story import tell
 from ui.changes import Kinds
 from ui.context import ViewContext
+from ui.paint.guard import painting
+from ui.paint.labels import empty
 from ui.state import EngineState
 from ui.views.base import View
 from ui.views.pool_words import card
@@ -22,7 +24,7 @@ class TablesView(View):
     """
 
     key = "tables"
-    title = "Block tables"
+    title, short = "Block tables", "Tables"
     kinds = (
         Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.SOURCE | Kinds.CURSOR | Kinds.SELECTION
         | Kinds.THEME
@@ -31,6 +33,7 @@ class TablesView(View):
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
         self.area = TablesArea(context, self)
+        self.area.failed.connect(self.failed)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.area)
@@ -49,9 +52,14 @@ class TablesArea(QAbstractScrollArea):
     """Rows in the order of the engine's own queues: running as they are scheduled, then waiting. Only visible rows
     are painted. Scrolling sideways moves along the tables.
 
+    Signals:
+        failed: painting raised this exception.
+
     Attributes:
         header: height of the line of column names, px.
     """
+
+    failed = Signal(object)
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
@@ -209,20 +217,19 @@ class TablesArea(QAbstractScrollArea):
         return QSize(self._theme.px(160), self._theme.px(60))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, theme = QPainter(self.viewport()), self._theme
-        painter.fillRect(event.rect(), theme.color("panel"))
-        columns = self.columns
-        if self._rows:
-            painter.setClipRect(self.viewport().rect().adjusted(0, self.header, 0, 0))
-            self._paint_rows(painter, columns)
-            self._paint_header(painter, columns)
-            self._paint_card(painter)
-        else:
-            painter.setFont(theme.font("body"))
-            painter.setPen(theme.color("text_faint"))
-            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap,
-                             "No sequence is running or waiting")  # fmt: skip
-        painter.end()
+        def draw(painter: QPainter) -> None:
+            painter.fillRect(event.rect(), self._theme.color("panel"))
+            if self._rows:
+                columns = self.columns
+                painter.setClipRect(self.viewport().rect().adjusted(0, self.header, 0, 0))
+                self._paint_rows(painter, columns)
+                self._paint_header(painter, columns)
+                self._paint_card(painter)
+            else:
+                hint = "A row appears here for every request that runs or waits."
+                empty(painter, self.viewport().rect(), self._theme, "No sequence now", hint)
+
+        painting(self.viewport(), draw, self.failed.emit)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._bars()

@@ -38,7 +38,6 @@ def doing(info: SequenceInfo) -> tuple[str, str]:
     return (f"verify γ{row.drafted}", "accepted") if row.drafted else ("decode", "decode")
 
 
-_UNDER, _OVER = 0.2, 0.8  # the number stands between these heights of a cell
 
 
 @dataclass(slots=True)
@@ -86,6 +85,8 @@ class RowPainter:
         self.height = max(metrics.height() + theme.px(7), theme.px(20))
         self._full = [QColor(int(c)) for c in self._shades.full]
         self._dim = [QColor(int(c)) for c in self._shades.barred[1 + HUES : 1 + 2 * HUES]]
+        self._part = [QColor(int(c)) for c in self._shades.part]
+        self._hollow = [QColor(int(c)) for c in self._shades.rest]
         self._ring = [QColor(int(c)) for c in self._shades.ring]
         self._ink = [theme.ink_on(colour) for colour in self._full]
         self._laid: tuple[tuple[int, int, int], Columns] = ((0, 0, 0), Columns(0, 0, 0, 1, 1, 0))
@@ -214,23 +215,12 @@ class RowPainter:
         painter.setFont(self._mono)
         level = body.height() if share == 1.0 else min(body.height() - 1, round(body.height() * share))
         below = QRect(body.left(), body.bottom() + 1 - level, body.width(), level)
-        painter.fillRect(body, self._dim[hue])
-        if share == 0 or share > _OVER:
-            painter.fillRect(below, self._full[hue])
-            painter.setPen(self._ink[hue] if share else self._ink_dim)
-            self._number(painter, body, block)
-            return
-        painter.setPen(self._ink_dim)
+        painter.fillRect(body, self._hollow[hue])
+        full = share == 1.0
+        if level:
+            painter.fillRect(below, self._full[hue] if full else self._part[hue])
+        painter.setPen(self._ink[hue] if full else self._ink_dim)
         self._number(painter, body, block)
-        if share < _UNDER:
-            painter.fillRect(below, self._full[hue])
-        else:  # over it the bright part, with the same number in ink that reads there
-            painter.save()
-            painter.setClipRect(below, Qt.ClipOperation.IntersectClip)
-            painter.fillRect(below, self._full[hue])
-            painter.setPen(self._ink[hue])
-            self._number(painter, body, block)
-            painter.restore()
 
     def _number(self, painter: QPainter, body: QRect, block: int) -> None:
         """The block's id in the middle; shaped once, for shaping is most of what text costs."""
