@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QHBoxLayout,
     QLabel,
     QPlainTextEdit,
@@ -16,6 +17,8 @@ from PySide6.QtWidgets import (
 
 from ui.theme import Theme
 from ui.views.number_box import NumberBox
+
+_PROMPT = 220  # pixels at text scale 1 that a prompt beside its sampling needs
 
 
 class PromptBox(QPlainTextEdit):
@@ -51,7 +54,7 @@ class Composer(QWidget):
         self._theme = theme
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.prompt = PromptBox()
-        self.prompt.setPlaceholderText("Type a prompt…")
+        self.prompt.setPlaceholderText("Type a prompt, Enter sends")
         self.prompt.setToolTip("Enter sends, Shift+Enter begins a new line")
         self.prompt.setAccessibleName("Prompt")
         self.prompt.setTabChangesFocus(True)
@@ -72,9 +75,11 @@ class Composer(QWidget):
             self._row.addWidget(widget)
         self._row.addStretch(1)
         self._row.addWidget(self.button)
+        self._line = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._line.addWidget(self.prompt, 1)
+        self._line.addLayout(self._row)
         self._column = QVBoxLayout(self)
-        self._column.addWidget(self.prompt)
-        self._column.addLayout(self._row)
+        self._column.addLayout(self._line)
         self._column.addWidget(self.problem)
         self._lines = 2
         self.restyle()
@@ -98,6 +103,7 @@ class Composer(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(px(6))
         self._row.setSpacing(px(6))
+        self._line.setSpacing(px(6))
         color = self._theme.color
         self.prompt.setStyleSheet(
             f"QPlainTextEdit {{ background: {color('bg').name()}; border: 1px solid {color('border').name()};"
@@ -109,13 +115,17 @@ class Composer(QWidget):
         self._height()
 
     def set_room(self, width: int, lines: int, row: bool) -> None:
-        """How much of it there is room for: lines of the prompt, and whether the row under it shows."""
+        """How much of it there is room for: lines of the prompt, and whether its sampling and its button show. They
+        stand beside the prompt where that leaves it room, else under it."""
         self._lines = lines
-        small = (
-            width < self.tokens.width() + self.temperature.width() + self.button.sizeHint().width() + self._theme.px(12)
-        )
-        self.tokens.setVisible(row and not small)
-        self.temperature.setVisible(row and not small)
+        send = self.button.sizeHint().width()
+        boxes = self.tokens.width() + self.temperature.width() + send + self._theme.px(18)
+        beside = width - boxes >= self._theme.px(_PROMPT)
+        way = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
+        if self._line.direction() != way:
+            self._line.setDirection(way)
+        self.tokens.setVisible(row and width >= boxes)
+        self.temperature.setVisible(row and width >= boxes)
         self.button.setVisible(row)
         self._height()
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QWidget
 from engine.records import PREFILL, Refused
 from ui import explain
 from ui.latency import FinishedRequest
+from ui.paint.guard import painting
 from ui.paint.labels import RIGHT, advance, metrics, write
 from ui.sequences import SequenceInfo
 from ui.theme import Theme
@@ -68,7 +69,7 @@ class RequestList(QAbstractScrollArea):
     """Running ones first, then waiting, refused, finished.
 
     Signals:
-        chosen: a row's sequence was clicked.
+        chosen: a row's sequence was clicked. failed: painting raised this exception.
 
     Attributes:
         live: running and waiting. refused, finished: newest first when shown; given oldest first.
@@ -76,6 +77,7 @@ class RequestList(QAbstractScrollArea):
     """
 
     chosen = Signal(int)
+    failed = Signal(object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
         super().__init__(parent)
@@ -153,14 +155,15 @@ class RequestList(QAbstractScrollArea):
     # --- painting ---
 
     def paintEvent(self, event) -> None:
-        painter, theme = QPainter(self.viewport()), self._theme
-        painter.fillRect(event.rect(), theme.color("panel"))
+        painting(self.viewport(), lambda painter: self._paint(painter, event.rect()), self.failed.emit)
+
+    def _paint(self, painter: QPainter, area: QRect) -> None:
+        painter.fillRect(area, self._theme.color("panel"))
         top, pitch = self.verticalScrollBar().value(), self.pitch
         first = top // pitch
         last = min(len(self), (top + self.viewport().height()) // pitch + 1)
         for index in range(first, last):
             self._draw_row(painter, QRect(0, index * pitch - top, self.viewport().width(), pitch), self.row(index))
-        painter.end()
 
     def _draw_row(self, painter: QPainter, box: QRect, row: Row) -> None:
         theme = self._theme

@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLayout, QPushButton, QSizePolicy, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from engine.records import Abort, Refused, Request, Sampling
 from ui import explain
@@ -15,16 +15,26 @@ from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.dock import Elided
 from ui.latency import FinishedRequest
-from ui.paint.text_flow import Run, TextFlow, style
+from ui.paint.text_flow import Run, TextFlow
 from ui.sequences import SequenceInfo
+from ui.views import token_styles
 from ui.views.base import View
 from ui.views.composer import Composer
 from ui.views.pace import Pace
 from ui.views.request_list import RequestList, describe
+from ui.views.style_key import StyleKey
+from ui.views.token_styles import NOTE, PROMPT
 
 LINGER = 2.0  # s that a followed text stays after its end, so that its last words can be read
-PROMPT, NOTE = 4, 5  # styles after the four of records.ORIGINS
 SHOWN_REFUSALS = 5
+_TEXT_SHARE = 0.64  # of the width: the streamed text is what an audience reads
+_LARGE = 1.4  # times the usual size of text, where the view has much room
+_CUT = 300  # characters of a prompt that records carry
+
+
+def told(prompt: str) -> str:
+    """A prompt above its answer; one that records carry only the beginning of ends in an ellipsis."""
+    return prompt.rstrip() + ("…" if len(prompt) >= _CUT else "") + "\n\n"
 
 
 class RequestsView(View):
@@ -55,10 +65,12 @@ class RequestsView(View):
         self.list = RequestList(theme)
         self.text = TextFlow()
         self.status = Elided(theme, "small", "text_dim")
-        self.key_line = Elided(theme, "small", "text_faint")
+        self.key_line = StyleKey(theme)
         self.abort_button = self._button("Abort", "Stop this request; what it has written stays")
         self.copy_button = self._button("Copy", "Copy the answer")
+        self._large = False  # there is room for larger text
         self._build()
+        self.list.failed.connect(self.failed)
         self.composer.submitted.connect(self.send)
         self.list.chosen.connect(lambda seq: self.context.selection.toggle(seq))
         self.abort_button.clicked.connect(self.abort)
@@ -72,30 +84,28 @@ class RequestsView(View):
         return button
 
     def _build(self) -> None:
-        self._left, self._right = QWidget(), QWidget()
-        left, right, bar = QVBoxLayout(self._left), QVBoxLayout(self._right), QHBoxLayout()
-        left.addWidget(self.composer)
-        left.addWidget(self.list, 1)
+        self._right = QWidget()
+        right, bar = QVBoxLayout(self._right), QHBoxLayout()
         bar.addWidget(self.status, 1)
         bar.addWidget(self.copy_button)
         bar.addWidget(self.abort_button)
         right.addLayout(bar)
         right.addWidget(self.text, 1)
         right.addWidget(self.key_line)
-        for box in (left, right, bar):
+        for box in (right, bar):
             box.setContentsMargins(0, 0, 0, 0)
-        self._columns = (left, right)
+        self._column = right
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.splitter.setChildrenCollapsible(False)
-        self.splitter.addWidget(self._left)
+        self.splitter.addWidget(self.list)
         self.splitter.addWidget(self._right)
-        self.splitter.setStretchFactor(0, 2)
-        self.splitter.setStretchFactor(1, 3)
+        self.splitter.setStretchFactor(1, 1)
         self.splitter.splitterMoved.connect(self._divided)
         self._outer = QVBoxLayout(self)
-        self._outer.addWidget(self.splitter)
+        self._outer.addWidget(self.composer)
+        self._outer.addWidget(self.splitter, 1)
         self._outer.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)
-        for widget in (self._left, self._right, self.text, self.splitter):
+        for widget in (self._right, self.text, self.splitter):
             widget.setMinimumSize(0, 0)
 
     # --- doing ---
@@ -192,12 +202,12 @@ class RequestsView(View):
         alive = info is not None and info.status in ("running", "waiting") and self.context.cursor.is_live
         self.abort_button.setEnabled(alive)
         if info is not None:
-            runs: list[Run] = [(info.prompt.rstrip() + "\n\n", PROMPT)] if info.prompt else []
+            runs: list[Run] = [(told(info.prompt), PROMPT)] if info.prompt else []
             runs += [(text, origin) for text, origin, _ in info.pieces]
             self.text.show_runs(info.seq, runs)
             self.status.set_text(self._told(info))
         elif (old := self._finished()) is not None:
-            runs = [(old.prompt.rstrip() + "\n\n", PROMPT), (old.text, 0)]
+            runs = [(told(old.prompt), PROMPT), (old.text, 0)]
             runs.append(("\n\nwhere its tokens came from is kept for the latest requests only", NOTE))
             self.text.show_runs(("old", old.seq), runs)
             row = describe(old)
@@ -210,7 +220,7 @@ class RequestsView(View):
                 hint = f"Sequence {self.shown} is not known at this moment."
             self.text.show_runs(("none", self.shown), [(hint, NOTE)])
             self.status.set_text("")
-        self.copy_button.setEnabled(bool(self.text.written > 1))
+        self.copy_button.setEnabled(self.text.written > 1)
 
     def _told(self, info: SequenceInfo) -> str:
         row = describe(info)
@@ -228,25 +238,22 @@ class RequestsView(View):
     def restyle(self) -> None:
         theme = self.context.theme
         px = theme.px
-        text = theme.color("text")
-        accepted, bonus = theme.color("accepted"), theme.color("bonus")
-        styles = [
-            style(text),
-            style(accepted, theme.mix("accepted", 0.13), underline=True),
-            style(bonus, theme.mix("bonus", 0.16)),
-            style(bonus, theme.mix("bonus", 0.16)),
-            style(theme.color("text_faint")),
-            style(theme.color("text_faint")),
-        ]
-        self.text.restyle(theme.font("body"), styles)
+        self._restyle_text()
         self.text.setStyleSheet(f"QTextEdit {{ background: {theme.color('panel').name()}; border: none; padding: 0; }}")
-        self.key_line.set_text("underlined: accepted drafts ✓ · blue: resampled or bonus + · plain: sampled")
+        self.key_line.set_kinds(token_styles.kinds(theme))
         self._outer.setContentsMargins(px(12), px(4), px(12), px(8))
-        for column in self._columns:
-            column.setSpacing(px(6))
+        self._outer.setSpacing(px(6))
+        self._column.setSpacing(px(4))
         self.splitter.setHandleWidth(px(14))
         self.composer.restyle()
         self._arrange()
+
+    def _restyle_text(self) -> None:
+        theme = self.context.theme
+        font = theme.font("body")
+        if self._large:
+            font.setPixelSize(round(font.pixelSize() * _LARGE))
+        self.text.restyle(font, token_styles.formats(theme))
 
     # --- Qt ---
 
@@ -254,8 +261,8 @@ class RequestsView(View):
         self._by_hand = True
 
     def _arrange(self) -> None:
-        """Side by side when wide; else one over the other. What there is no room for is left out: first the list,
-        then what is beside the text, then the prompt."""
+        """List and text side by side when wide; else one over the other. What there is no room for is left out:
+        first the list, then what is beside the text, then the prompt."""
         px, width, height = self.context.theme.px, self.width(), self.height()
         wide = width >= px(520)
         way = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
@@ -265,23 +272,19 @@ class RequestsView(View):
         inner = width - px(24)
         self.composer.restyle()
         self.composer.setVisible(height >= px(130))
-        self.composer.set_room(inner * 2 // 5 if wide else inner, 2 if height >= px(260) else 1, height >= px(200))
-        with_list = height >= px(200 if wide else 380)
-        self.list.setVisible(with_list)
-        self._left.setVisible(height >= px(130))
-        self._left.setSizePolicy(
-            QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Preferred if with_list else QSizePolicy.Policy.Fixed
-        )
-        buttons = inner * (3 if wide else 5) // 5 >= px(230)
-        self.abort_button.setVisible(buttons)
-        self.copy_button.setVisible(buttons)
+        self.composer.set_room(inner, 2 if height >= px(420) else 1, height >= px(180))
+        self.list.setVisible(height >= px(170 if wide else 380))
+        column = round(inner * _TEXT_SHARE) if wide else inner
+        self.abort_button.setVisible(column >= px(230))
+        self.copy_button.setVisible(column >= px(230))
         self.status.setVisible(height >= px(80))
-        self.key_line.setVisible(height >= px(220) and inner >= px(200))
-        if not wide and not with_list:
-            typed = self.composer.sizeHint().height()
-            self.splitter.setSizes([typed, max(1, height - typed)])
-        elif not self._by_hand:
-            self.splitter.setSizes([inner * 2 // 5, inner * 3 // 5] if wide else [height // 2, height // 2])
+        self.key_line.setVisible(height >= px(200) and inner >= px(200))
+        large = column >= px(620) and height >= px(480)
+        if large != self._large:
+            self._large = large
+            self._restyle_text()
+        if not self._by_hand:
+            self.splitter.setSizes([inner - column, column] if wide else [height * 2 // 5, height * 3 // 5])
 
     def resizeEvent(self, event) -> None:
         super().resizeEvent(event)

@@ -1,0 +1,29 @@
+"""How streamed text shows where its tokens come from, and the key that says so: one place for both."""
+
+from __future__ import annotations
+
+from PySide6.QtGui import QTextCharFormat
+
+from ui.paint.text_flow import style
+from ui.theme import Theme
+from ui.views.style_key import Kind
+
+PROMPT, NOTE = 4, 5  # styles after the four of records.ORIGINS
+
+
+def formats(theme: Theme) -> list[QTextCharFormat]:
+    """By index: sampled, accepted, resampled, bonus (records.ORIGINS), then the prompt and notes."""
+    bonus = style(theme.color("bonus"), theme.mix("bonus", 0.16))
+    faint = style(theme.color("text_faint"))
+    accepted = style(theme.color("accepted"), theme.mix("accepted", 0.13), underline=True)
+    return [style(theme.color("text")), accepted, bonus, bonus, faint, faint]
+
+
+def kinds(theme: Theme) -> list[Kind]:
+    """The same as a key, the most telling first."""
+    return [
+        Kind(("draft, accepted ✓", "accepted ✓"), theme.color("accepted"), theme.mix("accepted", 0.13), underline=True),
+        Kind(("resampled or bonus +", "resampled, bonus +", "bonus +"), theme.color("bonus"), theme.mix("bonus", 0.16)),
+        Kind(("sampled",), theme.color("text")),
+        Kind(("prompt",), theme.color("text_faint")),
+    ]
