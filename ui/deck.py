@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from PySide6.QtCore import QByteArray, QEvent, Qt
-from PySide6.QtGui import QCursor, QResizeEvent
-from PySide6.QtWidgets import QApplication, QMainWindow, QTabWidget, QWidget
+from PySide6.QtGui import QCursor, QFontMetrics, QResizeEvent
+from PySide6.QtWidgets import QApplication, QMainWindow, QTabBar, QTabWidget, QWidget
 from shiboken6 import isValid
 
 from ui.dock import ViewDock
 from ui.layout import ROOMY, VERSION, Rows, default_rows
 from ui.theme import Theme
 from ui.views.base import View
+
+
+_TAB_PADDING = 12  # pixels at text scale 1, at each side of a tab's name, as the style sheet has it
 
 
 class Deck(QMainWindow):
@@ -44,6 +47,7 @@ class Deck(QMainWindow):
             dock.restyle()
         if self._rows is not None:
             self._settle()
+        self._name_tabs()
 
     def arrange(self, rows: Rows) -> None:
         """Place every dock as a default layout says; views it doesn't name come last, as tabs."""
@@ -139,6 +143,28 @@ class Deck(QMainWindow):
         for dock in self.docks.values():
             if isValid(dock):  # docks also go while Qt takes the window apart
                 dock.follow_tabs()
+        self._name_tabs()
+
+    def _name_tabs(self) -> None:
+        """Tabs that would not fit under their whole names get short ones, closer together."""
+        metrics, pad = QFontMetrics(self._theme.font("body")), 2 * self._theme.px(_TAB_PADDING)
+        narrow: set[str] = set()
+        for dock in self.docks.values():
+            if not isValid(dock):
+                return
+            group = [dock, *self.tabifiedDockWidgets(dock)]
+            room = max(one.width() for one in group if not one.isHidden()) if not dock.isHidden() else 0
+            needed = sum(metrics.horizontalAdvance(one.view.title) + pad for one in group)
+            if len(group) > 1 and not dock.isFloating() and room and needed > room:
+                narrow.add(dock.view.title)
+            dock.set_short(dock.view.title in narrow)
+        short = {dock.windowTitle() for dock in self.docks.values() if dock.view.title in narrow}
+        for bar in self.findChildren(QTabBar):
+            tight = bar.count() > 0 and bar.tabText(0) in short
+            if bool(bar.property("narrow")) != tight:
+                bar.setProperty("narrow", tight)
+                bar.style().unpolish(bar)
+                bar.style().polish(bar)
 
     def _customised(self) -> None:
         if self.filled is None:
@@ -175,3 +201,4 @@ class Deck(QMainWindow):
         super().resizeEvent(event)
         if self._rows is not None and self.filled is None:
             self._settle()
+        self._name_tabs()

@@ -212,6 +212,12 @@ class ViewDock(QDockWidget):
         tabbed = isinstance(window, QMainWindow) and bool(window.tabifiedDockWidgets(self))
         self.bar.set_titled(not tabbed or self.isFloating())
 
+    def set_short(self, short: bool) -> None:
+        """A tab among many says the short name; the title bar keeps the whole one."""
+        title = self.view.short if short and self.view.short else self.view.title
+        if title != self.windowTitle():
+            self.setWindowTitle(title)
+
     def _keep_summary(self, text: str) -> None:
         self._summary = text
 

@@ -46,7 +46,7 @@ def _file(menu: QMenu, window: Window) -> None:
 
 
 def _view(menu: QMenu, window: Window) -> None:
-    docks = [(dock, _add(menu, dock.windowTitle(), _toggle(dock))) for dock in window.deck.docks.values()]
+    docks = [(dock, _add(menu, dock.view.title, _toggle(dock))) for dock in window.deck.docks.values()]
     controls = _add(menu, "Controls", lambda: window.controls.setVisible(window.controls.isHidden()))
     for action in (*(action for _, action in docks), controls):
         action.setCheckable(True)
@@ -54,7 +54,7 @@ def _view(menu: QMenu, window: Window) -> None:
     _add(menu, "Default layout", window.reset_layout)
     fill = menu.addMenu("Fill the window with")
     for key, dock in window.deck.docks.items():
-        _add(fill, dock.windowTitle(), lambda key=key: window.fill(key))
+        _add(fill, dock.view.title, lambda key=key: window.fill(key))
     _add(menu, "Full screen\tF11", window.toggle_full_screen)
     menu.addSeparator()
     scales, themes = menu.addMenu("Text size"), menu.addMenu("Theme")

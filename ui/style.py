@@ -97,6 +97,7 @@ QTabBar::scroller { width: ${p48}px; }
 QTabBar QToolButton { background: $raised; padding: 0; border-radius: 0; }
 QTabBar::tab { background: transparent; color: $text_dim; padding: ${p4}px ${p12}px; border: none;
     border-bottom: 2px solid transparent; }
+QTabBar[narrow="true"]::tab { padding: ${p4}px ${p6}px; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
 QTabBar::tab:hover { color: $text; }
 QTabWidget::pane { border: none; }
