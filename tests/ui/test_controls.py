@@ -278,3 +278,11 @@ def test_the_panel_is_never_wider_than_its_room(qtbot, scale):
     h = Harness(qtbot, size=(1280, 720), scale=scale)
     area = h.window.controls.area
     assert area.widget().minimumSizeHint().width() <= area.viewport().width()
+
+
+def test_all_sliders_of_engine_and_workload_stand_on_the_first_screen(qtbot):
+    h = Harness(qtbot, size=(1600, 1000), scale=1.0)
+    controls = h.window.controls
+    last = controls.workload.sliders["output_tokens"]
+    bottom = last.mapTo(controls.area.viewport(), last.rect().bottomLeft()).y()
+    assert bottom <= controls.area.viewport().height()

@@ -98,8 +98,8 @@ class ControlsPanel(QFrame):
     def restyle(self) -> None:
         px = self._context.theme.px
         self.fit(self.window().width())
-        self._column.setContentsMargins(px(12), px(8), px(8), px(8))
-        self._column.setSpacing(px(4))
+        self._column.setContentsMargins(px(12), px(4), px(8), px(4))
+        self._column.setSpacing(px(2))
         self._outer.setContentsMargins(1, px(4), px(2), px(4))
         for widget in (*self.sliders.values(), *self.segments.values(), self.workload):
             widget.restyle()
@@ -149,7 +149,7 @@ class ControlsPanel(QFrame):
             self._column.addWidget(self.sliders[key])
         for segments in self.segments.values():
             self._column.addWidget(segments)
-        self._section("Workload")
+        self._column.addSpacing(4)
         self._column.addWidget(self.workload)
         self._section("Sampling, where a request sets none")
         for key in _SAMPLING:

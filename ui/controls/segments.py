@@ -67,7 +67,7 @@ class Segments(QWidget):
 
     def restyle(self) -> None:
         px = self._theme.px
-        self._column.setContentsMargins(0, 0, 0, px(8))
+        self._column.setContentsMargins(0, 0, 0, px(3))
         self._column.setSpacing(px(2))
         self._buttons.setContentsMargins(px(2), px(2), px(2), px(2))
         self._buttons.setSpacing(px(2))

@@ -74,8 +74,9 @@ class SettingSlider(QWidget):
 
     def restyle(self) -> None:
         px = self._theme.px
-        self._column.setContentsMargins(0, 0, 0, px(8))
-        self._column.setSpacing(px(2))
+        # tight: all sliders of engine and workload stand on the first screen at 1600 × 1000
+        self._column.setContentsMargins(0, 0, 0, px(7))
+        self._column.setSpacing(0)
         self._head.setSpacing(px(4))
         self.box.setFixedWidth(px(76))
 

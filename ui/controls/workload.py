@@ -1,4 +1,4 @@
-"""The built-in workload: run or pause it, send one request, send a burst, and its pace and lengths. Steers the
+"""The built-in workload under its own title: run or pause it, send one request, send a burst, and its pace and lengths. Steers the
 `Workload` directly; nothing here waits for the engine."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QIntValidator
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from ui.contracts import Workload, WorkloadSettings
 from ui.controls import reasons, scale
@@ -42,8 +42,13 @@ class WorkloadControls(QWidget):
         self._send.addWidget(self.one, 1)
         self._send.addWidget(self.burst, 1)
         self._send.addWidget(self.count)
+        title = QLabel("Workload")
+        title.setProperty("role", "section")
+        self._head = QHBoxLayout()
+        self._head.addWidget(title, 1)
+        self._head.addWidget(self.run)
         self._column = QVBoxLayout(self)
-        self._column.addWidget(self.run)
+        self._column.addLayout(self._head)
         self._column.addLayout(self._send)
         limits = reasons.workload_limits()
         self.sliders = {key: SettingSlider(theme, key, title, key != "rate") for key, title in _TITLES.items()}
@@ -63,7 +68,7 @@ class WorkloadControls(QWidget):
     def restyle(self) -> None:
         px = self._theme.px
         self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(px(8))
+        self._column.setSpacing(px(4))
         self._send.setSpacing(px(4))
         self.count.setFixedWidth(px(44))
         for slider in self.sliders.values():
