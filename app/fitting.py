@@ -13,6 +13,9 @@ from engine.config import MAX_BUDGET, EngineConfig, LiveSettings
 from engine.formulas import blocks_for
 
 DEFAULT_TOKENS = LiveSettings().kv_blocks * EngineConfig().block_size  # what the default pool holds
+# Context that a pool nobody sized is made for, tokens. Beyond it, or beyond what the model was trained for, the engine
+# lowers the context and says so, instead of filling the memory for a slip of the finger.
+LONGEST = 131_072
 
 
 def given(items: list[str]) -> set[str]:
@@ -29,7 +32,7 @@ def fit(config: EngineConfig, asked: set[str], tokens: int = DEFAULT_TOKENS) -> 
         settings = msgspec.structs.replace(settings, **{key: value})
 
     if "kv_blocks" not in asked:
-        follow("kv_blocks", blocks_for(max(tokens, settings.max_context), size))
+        follow("kv_blocks", blocks_for(max(tokens, min(settings.max_context, LONGEST)), size))
     elif "max_context" not in asked:
         follow("max_context", min(settings.max_context, settings.kv_blocks * size))
     if settings.token_budget < settings.max_batch:

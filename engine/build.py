@@ -67,7 +67,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         encode_request=words.encode_request,
         ready=ready,
         refusals=(RequestRefused, BadPrompt),
-        out_of_memory=(OutOfDeviceMemory, torch.OutOfMemoryError),
+        out_of_memory=(OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError),
     )
 
 

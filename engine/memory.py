@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 KIB = 1 << 10
+_NO_MEMORY = ("can't allocate memory", "bad_alloc", "out of memory")  # torch's allocator, C++'s, CUDA's
 
 
 def resident_bytes() -> int:
@@ -29,13 +30,26 @@ def available_bytes() -> int | None:
     """Memory that new allocations may take without swapping, a container's limit counted; None: not known."""
     try:
         if sys.platform == "linux":
-            figures = [_meminfo("MemAvailable"), *_cgroup_room()]
-            return min(figures)
+            return min(_meminfo("MemAvailable"), *_cgroup_room(), *_address_room())
         if sys.platform == "win32":
             return _windows_status().available
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # macOS: total is all it tells
     except (OSError, ValueError, KeyError, AttributeError):
         return None
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an allocation failed. torch tells that of the CPU's memory by a plain RuntimeError."""
+    if isinstance(error, MemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _NO_MEMORY)
+
+
+def plainly(error: BaseException) -> str:
+    """A failed allocation in one line, without where in whose code it failed."""
+    first = (str(error).splitlines() or [""])[0]
+    return first.rpartition("DefaultCPUAllocator: ")[2] or "the system gave no more"
 
 
 def give_back() -> None:
@@ -69,6 +83,17 @@ def _cgroup_room() -> list[int]:
         except (OSError, ValueError):  # no such file; or "max": no limit
             continue
     return room
+
+
+def _address_room() -> list[int]:
+    """What `ulimit -v` leaves, if it is set."""
+    import resource  # not on Windows
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return []
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return [max(0, limit - mapped)]
 
 
 # --- macOS ---

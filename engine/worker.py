@@ -21,6 +21,7 @@ import msgspec
 from engine import records as r
 from engine.config import EngineConfig, SettingRefused
 from engine.loop import OWN, Loop, Steps
+from engine.memory import ran_out
 from engine.model.problem import ModelProblem
 from engine.outbox import Outbox
 
@@ -161,11 +162,12 @@ def explain(error: BaseException) -> str:
     """Why the engine ends, for people, with what to do about it."""
     text = str(error).strip()
     if isinstance(error, ModelProblem):
-        return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+        begins = text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text  # not a file's name
+        return begins + ("" if text.endswith(".") else ".")
     if isinstance(error, SettingRefused):
         return f"The engine can't start with these settings: {text}."
     kind = type(error).__name__  # torch's and the runner's own kinds are told by name, for this knows neither
-    if isinstance(error, MemoryError) or kind in ("OutOfMemoryError", "OutOfDeviceMemory"):
+    if ran_out(error) or kind in ("OutOfMemoryError", "OutOfDeviceMemory"):
         return (
             f"Memory ran out: {text or 'the system gave no more'}. "
             "Choose fewer KV blocks, a smaller batch or a smaller model, then restart."

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine.config import number
 from engine.model.problem import ModelProblem
 
 # architecture: (biases on q, k and v; RMS norm on each head's q and k; q and k rows permuted in GGUF files)
@@ -74,10 +75,11 @@ class ModelConfig:
             numbers += [rope.factor, rope.high_freq_factor - rope.low_freq_factor, rope.original_positions]
         possible = min(sizes) > 0 and max(sizes) < LARGEST and all(0 < n < math.inf for n in numbers)
         if not possible or self.heads % self.kv_heads or self.head_dim % 2:
+            layers, hidden, between, heads, kv_heads, head_dim, vocabulary, positions = map(number, sizes)
             raise ModelProblem(
-                f"the model's description is inconsistent ({self.layers} layers, {self.heads} heads, "
-                f"{self.kv_heads} key/value heads of {self.head_dim}, hidden {self.hidden}, vocabulary "
-                f"{self.vocabulary}, {self.max_positions} positions, rope base {self.rope_theta:g}); fetch it again"
+                f"the model's description is inconsistent ({layers} layers, {heads} heads, {kv_heads} key/value heads "
+                f"of {head_dim}, hidden {hidden}, intermediate {between}, vocabulary {vocabulary}, {positions} "
+                f"positions, rope base {self.rope_theta:g}); fetch it again"
             )
 
     def inverse_frequencies(self) -> torch.Tensor:

@@ -35,12 +35,17 @@ class TemplateProblem(Exception):
     """The template refused the messages, or was refused itself; the message says which."""
 
 
+class _TooSlow(TemplateProblem):
+    """Its time was up."""
+
+
 class ChatTemplate:
     """Renders messages to the text that the model was trained on."""
 
     def __init__(self, source: str, bos_token: str = "", eos_token: str = ""):
         """Raises TemplateProblem for a template that doesn't compile."""
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._too_slow = ""  # why it is never run again: each try would hold up whatever else is served
         try:
             self._template = _Environment().from_string(source)
         except jinja2.TemplateError as error:
@@ -50,6 +55,8 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message]) -> str:
         """The text up to where the model's answer begins. Raises TemplateProblem."""
+        if self._too_slow:
+            raise TemplateProblem(self._too_slow)
         given = sum(len(message["content"]) for message in messages)
         limit = GROWTH_LIMIT + 4 * given
         try:
@@ -61,6 +68,9 @@ class ChatTemplate:
                     ),
                     limit,
                 )
+        except _TooSlow as error:
+            self._too_slow = str(error)
+            raise
         except TemplateProblem:
             raise
         except Exception as error:  # a template can fail in any way that Python can
@@ -220,7 +230,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
     def look(frame: FrameType, event: str, argument: object) -> Callable | None:
         if time.monotonic() > end:
             sys.settrace(before)  # once: what cleans up must not be stopped again
-            raise TemplateProblem(f"the chat template ran for more than {seconds:g} seconds")
+            raise _TooSlow(f"the chat template ran for more than {seconds:g} seconds")
         return look
 
     sys.settrace(look)

@@ -58,8 +58,8 @@ def load(
     source = open_checkpoint(files)
     if source.config.layers > len(source.shapes):  # before a plan of them is made: the number may be anything
         raise ModelProblem(
-            f"{files.name} describes {source.config.layers:,} layers and holds {len(source.shapes):,} tensors; "
-            "the file is incomplete, fetch the model again"
+            f"the description of {files.name} names {source.config.layers:,} layers, and there are "
+            f"{len(source.shapes):,} tensors in all; the file is incomplete, fetch the model again"
         )
     plan = _plan(source.config)
     _check(source, plan, files.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.config import EngineConfig
-from engine.memory import give_back, resident_bytes
+from engine.memory import give_back, plainly, ran_out, resident_bytes
 from engine.model.cache import Progress, no_progress
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
@@ -30,12 +30,16 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
         model, weights = load(files, dtype, device, progress)
         runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline, consume=True)
         give_back()
+        progress("making the KV pool", 0, 0)
         asked = config.settings.kv_blocks
         fits = max(MIN_BLOCKS, min(asked, runner.max_blocks()))
         runner.resize(fits)
-    except (OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError) as error:
+    except (OutOfDeviceMemory, MemoryError, RuntimeError) as error:
+        if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
+            raise
         raise ModelProblem(
-            f"{files.name} in {str(dtype).removeprefix('torch.')} doesn't fit into the memory of {device}: {error}; "
+            f"{files.name} in {str(dtype).removeprefix('torch.')} doesn't fit into the memory of {device}: "
+            f"{plainly(error)}; "
             "take a smaller model, bfloat16, or the other device"
         ) from None
     if fits < asked:

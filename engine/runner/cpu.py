@@ -9,7 +9,9 @@ import torch
 from engine.memory import available_bytes
 from engine.runner.torch_runner import TorchRunner
 
-RESERVE = 512 << 20  # bytes left to a step's own memory and to everyone else on the machine
+# Left to a step's own memory and to everyone else on the machine: bytes, and one part in so many of what is available.
+RESERVE = 512 << 20
+SHARE = 4
 
 
 class CpuRunner(TorchRunner):
@@ -22,7 +24,7 @@ class CpuRunner(TorchRunner):
 
     def free_bytes(self) -> int | None:
         available = available_bytes()
-        return None if available is None else max(0, available - RESERVE)
+        return None if available is None else max(0, available - max(RESERVE, available // SHARE))
 
 
 def cpu_dtype() -> torch.dtype:

@@ -10,7 +10,7 @@ import torch
 from engine.config import Model
 from engine.formulas import kv_bytes_per_token
 from engine.kernels.paged_attention import plan
-from engine.memory import resident_bytes
+from engine.memory import plainly, ran_out, resident_bytes
 from engine.model.architecture import ModelConfig
 from engine.model.transformer import Inputs, Transformer
 from engine.model.weights import Weights
@@ -60,7 +60,7 @@ class TorchRunner:
 
     @torch.inference_mode()
     def execute(self, batch: PackedBatch) -> torch.Tensor:
-        """→ (N, vocabulary) float32 on the runner's device."""
+        """→ (N, vocabulary) float32 on the runner's device. Raises MemoryError or torch.OutOfMemoryError."""
         config = self.config
         groups = plan(
             batch.row_starts,
@@ -73,7 +73,12 @@ class TorchRunner:
         )
         arrays = (batch.tokens, batch.positions, batch.slots, batch.logit_index)
         inputs = Inputs(*(torch.from_numpy(array).to(self.device) for array in arrays), groups)
-        return self._transformer.forward(inputs, self._pool.layers)
+        try:
+            return self._transformer.forward(inputs, self._pool.layers)
+        except RuntimeError as error:
+            if type(error) is RuntimeError and ran_out(error):
+                raise MemoryError(plainly(error)) from error
+            raise
 
     @torch.inference_mode()
     def resize(self, num_blocks: int) -> None:
