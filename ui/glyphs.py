@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QIcon, QPainter, QPainterPath, QPen, QPixmap
+from PySide6.QtGui import QColor, QIcon, QPainter, QPainterPath, QPen, QPixmap
 
 from ui.theme import Theme
 
@@ -24,18 +24,24 @@ class Glyph(Enum):
 
 
 def icon(theme: Theme, glyph: Glyph, token: str = "text") -> QIcon:
+    """The sign in a token's colour; on a button that can't be pressed it is faint."""
+    made = QIcon(_picture(glyph, theme.color(token)))
+    made.addPixmap(_picture(glyph, theme.mix("text_faint", 0.5)), QIcon.Mode.Disabled)
+    return made
+
+
+def _picture(glyph: Glyph, colour: QColor) -> QPixmap:
     pixmap = QPixmap(_PIXELS, _PIXELS)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.scale(_PIXELS / 16, _PIXELS / 16)
-    colour = theme.color(token)
     painter.setPen(QPen(colour, 1.6, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin))
     if glyph in _FILLED:
         painter.setBrush(colour)
     painter.drawPath(_path(glyph))
     painter.end()
-    return QIcon(pixmap)
+    return pixmap
 
 
 def window_icon(theme: Theme) -> QIcon:

@@ -71,22 +71,23 @@ class TopBar(QFrame):
         """States at once; figures only when `numbers`: read at 60 Hz they would flicker."""
         mirror, source, transport = self._context.mirror, self._context.source, self._transport
         state, token = self._state()
-        badge = f"{source.provenance.upper()} · {state}"
+        up = source.state != "starting" or len(mirror.history)
+        badge = f"{source.provenance.upper()} · {state}" if up else state.upper()
         if badge != self.badge.text():
             self.badge.set(badge, token, f"{source.title}\n{MEANING[source.provenance]}")
             self._arrange()
-        up = source.state == "ready"
+        ready = source.state == "ready"
         for button in (self.pause, self.step, self.speed):
-            if button.isEnabled() != up:
-                button.setEnabled(up)
+            if button.isEnabled() != ready:
+                button.setEnabled(ready)
         glyph = Glyph.PLAY if transport.paused else Glyph.PAUSE
         if glyph is not self._glyph:
             self._glyph = glyph
             self.pause.setIcon(icon(self._theme, glyph, "warning" if transport.paused else "text"))
         if self.speed.text() != transport.label:
             self.speed.setText(transport.label)
-        ready = mirror.ready
-        words = f"{ready.model.name} · {ready.model.dtype} · {ready.device}" if ready else source.title
+        told = mirror.ready
+        words = f"{told.model.name} · {told.model.dtype} · {told.device}" if told else source.title
         if words != self.model.text():
             self.model.set_text(words)
             self._arrange()

@@ -1,5 +1,5 @@
-"""The built-in workload under its own title: run or pause it, send one request, send a burst, and its pace and lengths. Steers the
-`Workload` directly; nothing here waits for the engine."""
+"""The built-in workload under its own title: run or pause it, send one request, send a burst, and its pace and
+lengths. Steers the `Workload` directly; nothing here waits for the engine."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from PySide6.QtGui import QPainter
 
 from ui import explain
 from ui.paint import stacked_bar
-from ui.paint.labels import RIGHT, badge, write
+from ui.paint.labels import CENTER, RIGHT, badge, write
 from ui.payoff import Payoff
 from ui.views.painted import PaintedView
 
@@ -36,16 +36,22 @@ def draw(view: PaintedView, painter: QPainter, area: QRect, counts: Counts, figu
     depth = max(int(np.max(np.flatnonzero(counts.examined), initial=-1)) + 1, counts.depth)
     pitch = line + theme.px(2)
     fit = min(depth, (area.height() - below - pitch) // pitch)
-    hits, y = [], area.top()
+    hits: list[tuple[QRect, str]] = []
+    y = area.top()
     if fit > 0:
         head = QRect(area.left(), y, area.width(), line)
         used = write(painter, head, "accepted by position", small, theme.color("text_dim"))
         if figures.passes and area.width() - used > view.advance("α 0.00") + theme.px(10):
             write(painter, head, f"α {figures.alpha:.2f}", small, theme.color("text"), RIGHT)
         y += pitch
-        for position in range(fit):
-            hits.append(_draw_position(view, painter, QRect(area.left(), y, area.width(), line), counts, position))
-            y += pitch
+        if fit < depth:  # side by side rather than some left out
+            columns = QRect(area.left(), y, area.width(), fit * pitch)
+            hits += _draw_columns(view, painter, columns, counts, depth)
+            y += columns.height()
+        else:
+            for position in range(fit):
+                hits.append(_draw_position(view, painter, QRect(area.left(), y, area.width(), line), counts, position))
+                y += pitch
     if below:
         rest = QRect(area.left(), y + theme.px(6), area.width(), below)
         hits += _draw_per_pass(view, painter, rest, figures)
@@ -67,10 +73,45 @@ def _draw_position(
         bar = QRect(left, row.top() + (row.height() - high) // 2, round(width * kept / tried), high)
         painter.fillRect(bar, theme.color("accepted"))
     write(painter, row, f"{kept / tried:.2f}" if tried else "–", small, theme.color("text"), RIGHT)
+    return row, _told(counts, position)
+
+
+def _told(counts: Counts, position: int) -> str:
+    tried, kept = int(counts.examined[position]), int(counts.accepted[position])
     words = (
         f"position {position + 1}: {kept:,} of {tried:,} examined drafts accepted over the last {counts.steps} steps"
     )
-    return row, f"<p>{words}; a draft is examined only when all before it were accepted</p>"
+    return f"<p>{words}; a draft is examined only when all before it were accepted</p>"
+
+
+def _draw_columns(
+    view: PaintedView, painter: QPainter, area: QRect, counts: Counts, depth: int
+) -> list[tuple[QRect, str]]:
+    """A column a position, its number below and, where there is room, its share above."""
+    theme, line = view.theme, view.line()
+    small, faint = theme.font("small"), theme.color("text_faint")
+    hits, width = [], area.width() // depth
+    gap = max(1, min(theme.px(6), width // 4))
+    shares = width - gap >= view.advance(".00") and area.height() >= 3 * line
+    track = area.adjusted(0, line if shares else 0, 0, -line)
+    for position in range(depth):
+        tried, kept = int(counts.examined[position]), int(counts.accepted[position])
+        box = QRect(area.left() + position * width, area.top(), width - gap, area.height())
+        column = QRect(box.left(), track.top(), box.width(), track.height())
+        painter.fillRect(column, theme.color("free"))
+        if tried:
+            tall = round(column.height() * kept / tried)
+            top = column.bottom() + 1 - tall
+            painter.fillRect(QRect(column.left(), top, column.width(), tall), theme.color("accepted"))
+        if shares:
+            share = (f"{kept / tried:.2f}".removeprefix("0") if tried else "–")
+            row = QRect(box.left() - gap, box.top(), width + gap, line)
+            write(painter, row, share, small, theme.color("text"), CENTER)
+        if view.advance(str(position + 1)) <= width:
+            row = QRect(box.left() - gap, box.bottom() + 1 - line, width + gap, line)
+            write(painter, row, str(position + 1), small, faint, CENTER)
+        hits.append((box, _told(counts, position)))
+    return hits
 
 
 def _draw_per_pass(view: PaintedView, painter: QPainter, area: QRect, figures: Payoff) -> list[tuple[QRect, str]]:
@@ -83,7 +124,7 @@ def _draw_per_pass(view: PaintedView, painter: QPainter, area: QRect, figures: P
         ("tokens per pass", figures.tokens_per_pass, "measured", "accepted drafts and the one that each pass adds"),
         ("(1−α^(γ+1))/(1−α)", figures.expected, "derived", expected),
     ):
-        row = QRect(area.left(), y, area.width(), line)
+        row, tag = QRect(area.left(), y, area.width(), line), view.source_of(tag)
         hits.append((row, f"<p>{told}</p>"))
         room = badge(painter, row.right() + 1, y, line, tag, small, theme.color(tag)) + theme.px(8) if tags else 0
         row = row.adjusted(0, 0, -room, 0)

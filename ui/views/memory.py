@@ -232,8 +232,8 @@ class MemoryView(PaintedView):
         keys = [Key(theme.color("kv_used"), "used"), Key(theme.color("kv_cached"), "cached")]
         tag = 0
         if head.width() - used > theme.px(260):
-            measured = theme.color("measured")
-            tag = badge(painter, head.right() + 1, head.top(), line, "measured", theme.font("small"), measured)
+            source = self.source_of("measured")
+            tag = badge(painter, head.right() + 1, head.top(), line, source, theme.font("small"), theme.color(source))
         legend(painter, head.adjusted(used + theme.px(14), 0, -tag, 0), keys, theme.font("small"),
                theme.color("text_faint"), theme.px(10))  # fmt: skip
         pool = columns.used + columns.cached + columns.free

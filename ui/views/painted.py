@@ -60,6 +60,10 @@ class PaintedView(View):
         """The middle of an empty panel: what is missing, and what would bring it."""
         empty(painter, area, self.theme, headline, hint)
 
+    def source_of(self, tag: str) -> str:
+        """What a small badge says: what would be measured on a real engine is as real as the source."""
+        return self.provenance if tag == "measured" else tag
+
     def tip(self, where: QPoint, text: str) -> None:
         """Show, move or hide the tooltip at a point of this widget."""
         if text:

@@ -20,7 +20,7 @@ def draw(view: PaintedView, painter: QPainter, inner: QRect, figures: Payoff) ->
     pad = theme.px(10)
     room = inner.width() - 2 * pad
     wide = view.advance(headline, "title") + theme.px(14)
-    tag = figures.plain_from if figures.ratio is not None else ""
+    tag = view.source_of(figures.plain_from) if figures.ratio is not None else ""
     tag_width = view.advance(tag) + line + theme.px(8) if tag else 0
     beside = room - wide - tag_width >= theme.px(220)
     text_width = room - wide - tag_width if beside else room
