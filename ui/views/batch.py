@@ -20,9 +20,9 @@ from ui.history import BOUNDS, Columns
 from ui.paint.bars import BarStack, argb, tallest
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import CENTER, RIGHT, Key, legend, legend_width, write
-from ui.views.mark_words import MarkWords
 from ui.views.painted import PaintedView
 from ui.views.step_axis import StepAxis
+from ui.views.step_marks import StepMarks
 from ui.views.step_strips import BOUND_COLORS, StepStrips, describe, total
 
 # lowest first; symbols are the shapes beside the colours
@@ -53,7 +53,7 @@ class BatchView(PaintedView):
         self._drag: tuple[int, bool] | None = None
         self._before: int | None = None  # what was pinned before the last click
         self._plot = QRect()
-        self._words = MarkWords(context)
+        self._marks = StepMarks(self, self.axis)
 
     def refresh(self, kinds: Kinds) -> None:
         history, cursor = self.context.mirror.history, self.context.cursor
@@ -104,14 +104,16 @@ class BatchView(PaintedView):
         self._draw_tokens(painter, plot, columns, pick, gutter)
         self._strips.draw_bound(painter, strip_at, columns, pick, gutter, self._at)
         low = strip_at.bottom()
+        words = QRect(plot.left(), low + 1, plot.width(), 0)
         if with_time:
             head = QRect(plot.left(), strip_at.bottom() + theme.px(4), plot.width(), time_head)
             times = QRect(plot.left(), head.top() + time_head, plot.width(), time_height)
+            words = head if time_head else words
             self._strips.draw_times(painter, times, head, columns, pick, gutter, self._at)
             low = times.bottom()
         if ticks_row:
             self._draw_ticks(painter, QRect(plot.left(), inner.bottom() - line, plot.width(), line))
-        self._draw_marks(painter, plot, low, marks_row)
+        self._marks.draw(painter, plot, words, low, marks_row)
         self._draw_cursor(painter, plot, low)
 
     def _prepare(self, width: int) -> tuple[Columns, np.ndarray]:
@@ -241,28 +243,6 @@ class BatchView(PaintedView):
             write(painter, middle, f"1 bar = {axis.fold} steps, the fullest", font, faint, CENTER)
         elif not axis.follows and self.context.cursor.pinned is None:
             write(painter, middle, "panned · scroll right to follow again", font, faint, CENTER)
-
-    def _draw_marks(self, painter: QPainter, plot: QRect, bottom: int, row: int) -> None:
-        """A line where a setting changed; above the bars what changed and, as far as there is room, the figures
-        before and after it. Labels that would overlap are left out."""
-        theme, taken = self.theme, plot.right() + 1
-        gap = theme.px(4)
-        marks = [m for m in self.context.mirror.history.marks if self.axis.low <= m.step <= self.axis.high]
-        for mark in reversed(marks[-64:]):
-            x = self.axis.x(mark.step)
-            painter.setPen(theme.pen("mark"))
-            painter.drawLine(x, plot.top() - row, x, bottom)
-            if not row:
-                continue
-            text = self._words.fitted(mark, taken - x - 2 * gap, self.advance)
-            start = x + gap
-            if not text:  # no room at its right: at its left
-                text = self._words.fitted(mark, min(x, taken) - plot.left() - gap, self.advance)
-                start = min(x, taken) - gap - self.advance(text)
-            if text:
-                spot = QRect(start, plot.top() - row, self.advance(text) + 1, row)
-                write(painter, spot, text, theme.font("small"), theme.color("mark"))
-                taken = min(start, x) - gap
 
     def _draw_cursor(self, painter: QPainter, plot: QRect, bottom: int) -> None:
         pinned = self.context.cursor.pinned

@@ -18,7 +18,7 @@ from ui.context import ViewContext
 from ui.paint import stacked_bar
 from ui.paint.bars import BarStack, argb
 from ui.paint.labels import RIGHT, Key, badge, legend, write
-from ui.views.mark_words import MarkWords
+from ui.views.mark_words import MarkWords, moments
 from ui.views.painted import PaintedView
 
 SPAN = 2_000  # steps of the pool's history in the small plot: a minute or more at serving speed
@@ -259,14 +259,11 @@ class MemoryView(PaintedView):
         """A line where a setting changed, with what it did beside it as far as there is room."""
         theme, line, gap = self.theme, self.line(), self.theme.px(4)
         edge = plot.right() + 1
-        for mark in reversed(self.context.mirror.history.marks):
-            if mark.step < int(steps[0]):
-                return
-            if mark.step > int(steps[-1]):
-                continue
-            x = plot.left() + int(np.searchsorted(steps, mark.step)) * plot.width() // len(steps)
+        marks = [m for m in self.context.mirror.history.marks if int(steps[0]) <= m.step <= int(steps[-1])]
+        for group in reversed(moments(marks)):
+            x = plot.left() + int(np.searchsorted(steps, group[0].step)) * plot.width() // len(steps)
             painter.fillRect(QRect(x, plot.top(), 1, plot.height()), theme.color("mark"))
-            text = self._words.fitted(mark, edge - x - 3 * gap, self.advance)
+            text = self._words.fitted(group, edge - x - 3 * gap, self.advance)
             if text and plot.height() >= 3 * line:
                 spot = QRect(x + gap, plot.top() + gap, self.advance(text) + 2 * gap, line)
                 painter.fillRect(spot, theme.color("panel"))

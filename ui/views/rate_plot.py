@@ -13,7 +13,7 @@ from ui.paint.bars import argb
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import RIGHT, write
 from ui.paint.timeplot import Curve, per_bin
-from ui.views.mark_words import MarkWords
+from ui.views.mark_words import MarkWords, moments
 from ui.views.painted import PaintedView
 
 LEAST = 5  # s that the plot spans at least; a young history fills it
@@ -42,7 +42,7 @@ class RatePlot:
         used = write(painter, head, f"{explain.rate(mean)} tokens/s mean", small, theme.color("text"))
         marks = [m for m in mirror.history.marks if since <= m.clock <= clock]
         if marks:
-            self._draw_around(painter, head.adjusted(used + theme.px(12), 0, 0, 0), marks[-1])
+            self._draw_around(painter, head.adjusted(used + theme.px(12), 0, 0, 0), moments(marks)[-1])
         plot = QRect(area.left(), head.bottom() + theme.px(4), area.width(), area.height() - 2 * line - theme.px(6))
         bins = seconds * PER_SECOND
         rates = per_bin(columns.end, columns.emitted.astype(float), since, clock, bins) * PER_SECOND
@@ -63,8 +63,8 @@ class RatePlot:
         write(painter, row, f"−{seconds} s", small, faint)
         write(painter, row, "now" if view.context.cursor.is_live else "the shown moment", small, faint, RIGHT)
 
-    def _draw_around(self, painter: QPainter, row: QRect, mark: Mark) -> None:
+    def _draw_around(self, painter: QPainter, row: QRect, marks: list[Mark]) -> None:
         """'γ 4 → 8: 212 → 305 tok/s · TTFT 84 ms → 90 ms': what the last change did, as far as it fits."""
         view, theme = self._view, self._view.theme
-        text = self._words.fitted(mark, row.width(), view.advance)
+        text = self._words.fitted(marks, row.width(), view.advance)
         write(painter, row, text, theme.font("small"), theme.color("mark"), RIGHT)
