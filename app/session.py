@@ -22,6 +22,7 @@ from app.workload.prompts import PromptSet
 from engine.config import EngineConfig
 from ui.contracts import WorkloadSettings
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 ARRIVAL_TICK = 0.05  # s; arrivals are late by at most this, far under one step's queueing
 
 
@@ -48,11 +49,27 @@ class Session:
         self.source = LiveEngine(config)
         self.probe = NvmlProbe(lambda: self.source.pid)
         self.workload = PoissonWorkload(self.source, PromptSet.load(), workload)
+        self.window = None
+        self._interrupted = False  # by Ctrl-C
         self._settings = settings or Settings()
         self._appearance = appearance or Appearance()
 
     def run(self, until: Callable[[Session], bool] | None = None) -> int:
         """Show the window and stay until it closes, `until` says so, or Ctrl-C. Returns the exit code."""
+        # From here on: raised as an exception inside a Qt call, Ctrl-C would be swallowed.
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            return self._show(until)
+        finally:
+            self.close()
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
+        if self.window is not None:
+            self.window.close()
+
+    def _show(self, until: Callable[[Session], bool] | None) -> int:
         import qasync
         from PySide6.QtWidgets import QApplication
 
@@ -63,24 +80,21 @@ class Session:
         loop = qasync.QEventLoop(application)
         loop.set_default_executor(ThreadPoolExecutor(max_workers=2, thread_name_prefix="session"))
         asyncio.set_event_loop(loop)
-        try:
-            with loop:
-                return loop.run_until_complete(self._live(application, until))
-        finally:
-            self.close()
+        with loop:
+            return loop.run_until_complete(self._live(application, until))
 
     async def _live(self, application, until) -> int:
         closed = asyncio.Event()
         application.aboutToQuit.connect(closed.set)
-        interrupted = signal.signal(signal.SIGINT, lambda *_: self.window.close())
+        if self._interrupted:  # before there was a window to close
+            return INTERRUPTED
         arrivals = asyncio.ensure_future(self._arrive(until))
         self.window.show()
         try:
             await closed.wait()
         finally:
             arrivals.cancel()
-            signal.signal(signal.SIGINT, interrupted)
-        return 0
+        return INTERRUPTED if self._interrupted else 0
 
     async def _arrive(self, until) -> None:
         before = time.monotonic()

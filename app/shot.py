@@ -43,10 +43,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         session = Session(config, Appearance(args.theme, args.scale, args.size), settings=Unsaved())
         shot = _Shot(out, args.seconds)
-        session.run(until=shot.taken)
+        code = session.run(until=shot.taken)
     except ImportError as error:
         print(f"servescope shot: {display.library_problem(error)}", file=sys.stderr)
         return 1
+    if code:
+        print("servescope shot: interrupted", file=sys.stderr)
+        return code
     if shot.failure:
         print(f"servescope shot: {shot.failure}", file=sys.stderr)
         return 1
