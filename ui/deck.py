@@ -15,7 +15,6 @@ from ui.layout import ROOMY, VERSION, Rows, default_rows
 from ui.theme import Theme
 from ui.views.base import View
 
-
 _TAB_PADDING = 12  # pixels at text scale 1, at each side of a tab's name, as the style sheet has it
 
 

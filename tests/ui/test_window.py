@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QTimer
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QStyle, QTabBar
 
 from tests.ui.views_for_window import KEYS
 from tests.ui.window_harness import Harness
@@ -265,3 +265,31 @@ def test_a_dock_floats_and_comes_back(qtbot):
     dock.bar.float_wanted.emit()
     QApplication.processEvents()
     assert not dock.isFloating() and dock.shown
+
+
+def test_docks_jump_without_qt_s_animations(qtbot):
+    h = Harness(qtbot)
+    for dock in h.window.deck.docks.values():
+        assert dock.style().styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration, None, dock) == 0
+
+
+def test_layouts_may_follow_each_other_closely(qtbot):
+    h = Harness(qtbot, steps=5)
+    for size in ((1280, 720), (1600, 1000), (1920, 1080), (3840, 2160)) * 2:
+        for scale in (1.0, 2.0):
+            h.window.theme.set_scale(scale)
+            h.window.resize(*size)
+            h.frame()
+    assert [dock for dock in h.window.deck.docks.values() if dock.shown]
+
+
+def test_tabs_that_do_not_fit_have_short_names(qtbot):
+    h = Harness(qtbot, size=(1280, 720), scale=2.0, views=None)
+    deck = h.window.deck
+    bar = next(bar for bar in deck.findChildren(QTabBar) if bar.isVisible())
+    names = [bar.tabText(index) for index in range(bar.count())]
+    assert names == ["Pool", "Requests", "Batch", "Tables", "Drafts", "Memory", "Latency"]
+    assert bar.tabRect(bar.count() - 1).right() <= bar.width()
+    h.window.theme.set_scale(1.0)
+    QApplication.processEvents()
+    assert {dock.windowTitle() for dock in deck.docks.values()} == {dock.view.title for dock in deck.docks.values()}

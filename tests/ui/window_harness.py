@@ -17,9 +17,8 @@ class Harness:
         self.workload = NoWorkload()
         options.setdefault("theme", "dark")
         options.setdefault("scale", 1.0)
-        self.window = Window(
-            self.source, self.workload, NoProbe(), size=size, views=recording_views(), **options
-        )
+        options.setdefault("views", recording_views())  # None: the real ones
+        self.window = Window(self.source, self.workload, NoProbe(), size=size, **options)
         qtbot.addWidget(self.window)
         self.window.clock.stop()  # frames come from the test
         self.window.show()
