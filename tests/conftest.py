@@ -8,6 +8,7 @@ import time
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # more than the smallest machine's cores only makes tests slower
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning at barriers starves whoever shares the cores
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
 
 import pytest
