@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from PySide6.QtCore import QByteArray, QEvent, Qt
+from PySide6.QtCore import QByteArray, QEvent, Qt, QTimer
 from PySide6.QtGui import QCursor, QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QTabBar, QTabWidget, QWidget
 from shiboken6 import isValid
@@ -198,6 +198,13 @@ class Deck(QMainWindow):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if self._rows is not None and self.filled is None:
-            self._settle()
+        if default_rows(self.width(), self.height(), self._theme.scale) is self._rows and self.filled is None:
+            self._share()
+        # Docks don't change places here: Qt is in the middle of laying out the window, and crashes over it.
+        QTimer.singleShot(0, self, self._resized)
+
+    def _resized(self) -> None:
+        rows = default_rows(self.width(), self.height(), self._theme.scale)
+        if self._rows is not None and self.filled is None and rows is not self._rows:
+            self.arrange(rows)
         self._name_tabs()
