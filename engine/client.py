@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from time import monotonic
 from typing import Literal
 
 import msgspec
@@ -31,6 +32,7 @@ from engine.records import (
     Ready,
     Refused,
     SendKeyframe,
+    Status,
     StepRecord,
     Submit,
     WrongSchema,
@@ -54,6 +56,9 @@ class EngineClient:
         self._local: deque[Message] = deque()  # answers that need no child
         self._state: State = "starting"
         self._told = False  # a Died or Ended was polled in this life
+        self._owed: dict[int, float] = {}  # commands not yet answered: id, and when they were sent (s, monotonic)
+        self._heard = monotonic()  # when the last message was polled
+        self._status = Status(paused=False, delay=0.0, idle=True)
         self._child = Child(msgspec.msgpack.encode(config), target)
 
     @property
@@ -65,6 +70,15 @@ class EngineClient:
     def pid(self) -> int | None:
         """The child's process id; None until it is spawned."""
         return self._child.pid
+
+    @property
+    def silence(self) -> float:
+        """Seconds that a running engine has owed a word: the answer to a command, or a step while it has work."""
+        if self._state != "ready":
+            return 0.0
+        waits = [self._heard + self._status.delay] if not (self._status.idle or self._status.paused) else []
+        waits += [max(self._heard, sent) for sent in itertools.islice(self._owed.values(), 1)]
+        return max(0.0, monotonic() - min(waits)) if waits else 0.0
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -104,6 +118,7 @@ class EngineClient:
                 self._local.append(Died(reason="The engine isn't running, so it took no command. Restart it."))
                 self._told = True
             return
+        self._owed[command.id] = monotonic()
         self._child.send(data)
 
     def restart(self) -> None:
@@ -113,6 +128,7 @@ class EngineClient:
         self.ready = None
         self._state = "starting"
         self._told = False
+        self._owed.clear()
         self._child = Child(msgspec.msgpack.encode(self.config), self._target)
 
     def close(self) -> None:
@@ -124,11 +140,16 @@ class EngineClient:
         return self._child.join(timeout)
 
     def _follow(self, message: Message) -> None:
+        self._heard = monotonic()
+        if isinstance(message, Ack):
+            self._owed.pop(message.id, None)
         match message:
             case StepRecord() | Between() | Keyframe():
                 self.settings = message.settings
             case Ack(ok=True, settings=LiveSettings() as settings):
                 self.settings = settings
+            case Status():
+                self._status = message
             case Ready():
                 self.ready, self.settings, self._state = message, message.settings, "ready"
             case Died():

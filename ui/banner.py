@@ -12,10 +12,12 @@ from engine.records import Loading, Notice, Refused
 from ui.contracts import Source
 from ui.explain import size
 from ui.glyphs import Glyph, icon
+from ui.labels import as_plain
 from ui.mirror import Mirror
 from ui.theme import Theme
 
 _INFO_STAYS = 12.0  # s: long enough to read twice; warnings stay until they are dismissed
+_SILENT = 4.0  # s: most steps take less, and who waits longer wants to know
 
 
 class Banner(QFrame):
@@ -40,6 +42,7 @@ class Banner(QFrame):
         self._own: list[tuple[str, str]] = []  # (text, token) from the window itself
         self._label = QLabel()
         self._label.setWordWrap(True)
+        self._label.setTextFormat(Qt.TextFormat.PlainText)  # reasons quote files and prompts of strangers
         self._label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._bar = QProgressBar()
@@ -86,11 +89,13 @@ class Banner(QFrame):
         if state == "dead" or (mirror.died is not None and state != "starting"):
             reason = mirror.died.reason if mirror.died is not None else "its process ended without a word"
             self._show(f"The engine stopped: {reason}  What was seen is kept.", "danger", restart=True)
-            self._label.setToolTip(mirror.died.detail if mirror.died is not None else "")
+            self._label.setToolTip(as_plain(mirror.died.detail) if mirror.died is not None else "")
         elif state == "ended" or (mirror.ended and state != "starting"):
             self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
         elif mirror.loading is not None or (state == "starting" and self._comes()):
             self._load(mirror.loading)
+        elif self._source.silence > _SILENT:
+            self._show(_silent(self._source.silence, mirror.ready.pid if mirror.ready else 0), "warning", restart=True)
         elif self._own:
             self._show(*self._own[0], dismiss=True)
         elif self._unread():
@@ -124,7 +129,7 @@ class Banner(QFrame):
         if more > 0:
             text += f"  (and {more} more)"
         self._show(text, token, dismiss=True)
-        self._label.setToolTip("\n".join(n.message for n in notices[-10:]))
+        self._label.setToolTip(as_plain("\n".join(n.message for n in notices[-10:])))
 
     def _load(self, loading: Loading | None) -> None:
         if loading is None:
@@ -165,6 +170,14 @@ class Banner(QFrame):
         elif self._mirror.notices:
             self._last = self._mirror.notices[-1]
         self.refresh()
+
+
+def _silent(seconds: float, pid: int) -> str:
+    """It may come back by itself, so this neither calls it dead nor ends it."""
+    return (
+        f"The engine has not answered for {seconds:.0f} s. A very long step or a large change of the pool takes that "
+        f"long, and so does a process that was stopped (kill -CONT {pid} lets it go on). Restart drops what it runs."
+    )
 
 
 def _amount(count: int, unit: str) -> str:

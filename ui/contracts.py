@@ -28,6 +28,10 @@ class Source(Protocol):
     def title(self) -> str:
         """One line for the source badge, such as 'live engine'."""
 
+    @property
+    def silence(self) -> float:
+        """Seconds for which a running engine has owed an answer or a step; 0 when it owes none."""
+
     def poll(self, limit: int = 0) -> list[Message]:
         """The messages that came since the last call, oldest first; at most `limit` of them (0 = all)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
@@ -16,6 +18,11 @@ def fitted(text: str, metrics: QFontMetrics, width: int) -> str:
     while metrics.horizontalAdvance(text) > width and PART in text:
         text = text.rpartition(PART)[0]
     return metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+
+
+def as_plain(text: str) -> str:
+    """For tooltips, which have no plain mode: text that looks like HTML is shown as it is, not obeyed."""
+    return f'<p style="white-space: pre-wrap">{escape(text)}</p>' if "<" in text else text
 
 
 class Elided(QWidget):
@@ -35,7 +42,7 @@ class Elided(QWidget):
             self._text = text
             if self.sizePolicy().horizontalPolicy() != QSizePolicy.Policy.Ignored:
                 self.updateGeometry()
-            self.setToolTip(text)
+            self.setToolTip(as_plain(text))
             self.update()
 
     def set_right(self, right: bool) -> None:

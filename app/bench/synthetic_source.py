@@ -31,6 +31,7 @@ class SyntheticSource:
 
     title = "synthetic stream"
     provenance: Provenance = "simulated"
+    silence = 0.0
 
     def __init__(
         self, blocks: int = 512, sequences: int = 16, seed: int = 7, keyframe_every: int = 0, fill: float = 0.6

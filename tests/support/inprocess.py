@@ -30,6 +30,7 @@ class InProcessEngine:
     """Implements `ui.contracts.Source`. Each `poll` runs at most `steps_per_poll` steps before it returns."""
 
     provenance = "measured"
+    silence = 0.0
     title = "engine in this process"
 
     def __init__(self, config: EngineConfig, build: Builder | None = None, steps_per_poll: int = 1):

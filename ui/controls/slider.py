@@ -50,6 +50,7 @@ class SettingSlider(QWidget):
         self._limit = Elided(theme, "small", "text_faint")
         for label in (self._hint, self._refusal):
             label.setWordWrap(True)
+            label.setTextFormat(Qt.TextFormat.PlainText)  # what was typed is quoted there
         self._refusal.hide()
         self._column = QVBoxLayout(self)
         self._head = QHBoxLayout()

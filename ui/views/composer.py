@@ -69,6 +69,7 @@ class Composer(QWidget):
         self.problem = QLabel()
         self.problem.setProperty("role", "danger")
         self.problem.setWordWrap(True)
+        self.problem.setTextFormat(Qt.TextFormat.PlainText)  # a model's own template may say what stands there
         self.problem.hide()
         self._row = QHBoxLayout()
         for widget in (self.tokens, self.temperature):
@@ -91,8 +92,14 @@ class Composer(QWidget):
             self.complain("The prompt is empty: type something to send.")
             return
         self.complain("")
-        self.submitted.emit(text, int(self.tokens.value()), self.temperature.value())
         self.prompt.clear()
+        self.submitted.emit(text, int(self.tokens.value()), self.temperature.value())
+
+    def give_back(self, prompt: str, why: str) -> None:
+        """It wasn't taken: say why, and put it back unless something else was typed meanwhile."""
+        if not self.prompt.toPlainText().strip():
+            self.prompt.setPlainText(prompt)
+        self.complain(why)
 
     def complain(self, text: str) -> None:
         self.problem.setText(text)

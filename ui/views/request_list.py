@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
@@ -212,9 +213,9 @@ class RequestList(QAbstractScrollArea):
             QToolTip.hideText()
             return
         row = self.row(index)
-        words = " ".join(row.prompt.split())[:300].replace("&", "&amp;").replace("<", "&lt;")
+        name, words, state = (escape(text) for text in (row.name, " ".join(row.prompt.split())[:300], row.state))
         QToolTip.showText(
-            event.globalPosition().toPoint(), f"<p><b>{row.name}</b> {words}<br>{row.state} {row.right}</p>", self
+            event.globalPosition().toPoint(), f"<p><b>{name}</b> {words}<br>{state} {row.right}</p>", self
         )
 
     def keyPressEvent(self, event) -> None:

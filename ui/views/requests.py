@@ -56,7 +56,7 @@ class RequestsView(View):
         super().__init__(context, parent)
         theme = context.theme
         self.shown: int | None = None
-        self._awaited: set[int] = set()  # numbers sent from here whose sequence isn't known yet
+        self._awaited: dict[int, str] = {}  # number → prompt of what was sent from here and has no sequence yet
         self._mine: set[int] = set()
         self._by_hand = False  # the user moved the border between list and text
         self._pace = Pace(0.12)  # of the list; the text streams with every frame
@@ -112,8 +112,11 @@ class RequestsView(View):
 
     def send(self, prompt: str, most: int, temperature: float) -> None:
         """Submit a request of the user's own, and show it as soon as the engine knows it."""
+        if self.context.source.state in ("dead", "ended"):
+            self.composer.give_back(prompt, "The engine isn't running: restart it, then send this again.")
+            return
         number = self.context.workload.next_number()
-        self._awaited.add(number)
+        self._awaited[number] = prompt
         self._mine.add(number)
         self.context.workload.submit(
             Request(
@@ -166,13 +169,14 @@ class RequestsView(View):
             return
         live = self.context.mirror.live
         for info in list(live.sequences.values()) + list(live.recent.values()):
-            if info.number in self._awaited:
-                self._awaited.discard(info.number)
+            if self._awaited.pop(info.number, None) is not None:
                 self.context.selection.choose(info.seq)
         for notice in self.context.mirror.notices:
             if isinstance(notice, Refused) and notice.number in self._awaited:
-                self._awaited.discard(notice.number)
-                self.composer.complain(notice.message)
+                self.composer.give_back(self._awaited.pop(notice.number), notice.message)
+        if self.context.source.state in ("dead", "ended") and self._awaited:  # it died with them
+            self.composer.give_back(self._awaited.popitem()[1], "The engine ended before it took this prompt.")
+            self._awaited.clear()
 
     def _choose(self) -> None:
         """The selected sequence; else the one followed, until a little after its end."""
