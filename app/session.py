@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from app import display
 from app.nvml import NvmlProbe
 from app.settings import Settings
 from app.sources.live import LiveEngine
@@ -73,7 +74,8 @@ class Session:
         import qasync
         from PySide6.QtWidgets import QApplication
 
-        application = QApplication.instance() or QApplication(["servescope"])
+        with display.explained():
+            application = QApplication.instance() or QApplication(["servescope"])
         application.setApplicationName("Servescope")
         application.setQuitOnLastWindowClosed(True)
         self.window = self._build_window()

@@ -99,6 +99,8 @@ def _seconds(text: str) -> float:
 
 def _size(text: str) -> tuple[int, int]:
     width, _, height = text.lower().partition("x")
-    if not (width.isdigit() and height.isdigit()) or not (200 <= int(width) <= 16384 and 150 <= int(height) <= 16384):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1600x1000 (200x150 to 16384x16384)")
-    return int(width), int(height)
+    if width.isdecimal() and height.isdecimal() and len(text) < 20:
+        wide, high = int(width), int(height)
+        if 200 <= wide <= 16384 and 150 <= high <= 16384:
+            return wide, high
+    raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1600x1000 (200x150 to 16384x16384)")
