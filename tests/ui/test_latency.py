@@ -9,7 +9,7 @@ from engine.formulas import percentile
 from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
 from ui.paint import histogram
-from ui.paint.timeplot import Curve, hold, per_bin
+from ui.paint.bins import per_bin
 from ui.views.latency import KINDS, POINTS, WINDOW, LatencyView, _percentiles
 
 SECOND = 1_000_000_000
@@ -28,17 +28,6 @@ def test_a_histogram_counts_every_value():
 def test_bins_of_time_sum_their_weights():
     found = per_bin(np.array([0, 5, 9, 10, -1]), np.array([1.0, 2, 4, 8, 16]), 0, 10, 2)
     assert found.tolist() == [1.0, 6.0]
-
-
-def test_a_value_holds_until_the_next():
-    found = hold(np.array([2.0, 6.0]), np.array([1.0, 5.0]), 0, 8, 4)
-    assert found.tolist() == [1.0, 1.0, 5.0, 5.0]
-
-
-def test_a_curve_leaves_the_unknown_empty():
-    picture = Curve().render(np.array([np.nan, 1.0, 2.0]), 2.0, 5, 7, 8)
-    found = np.frombuffer(picture.constBits(), np.uint32).reshape(5, -1)[:, :3]
-    assert not found[:, 0].any() and found[0, 2] == 7 and (found[:, 1] == 8).sum() == 2
 
 
 def test_percentiles_are_the_formulas(view):
@@ -94,9 +83,34 @@ def test_marks_and_figures_around_them_are_drawn(view):
     view.context.source.world.change(draft_length=1)
     advance(view.context, 40)
     view.refresh(Kinds.ALL)
+    marks = view.context.mirror.history.marks
+    assert view._rate.plot.lines == [pytest.approx((marks[-1].clock - view.context.cursor.clock) / SECOND)]
     image = view.grab().toImage()
     mark = view.theme.color("mark").name()
     assert any(image.pixelColor(x, image.height() - 60).name() == mark for x in range(image.width()))
+
+
+def test_the_plot_is_built_once(view):
+    items = len(view._rate.plot.getPlotItem().items)
+    for gamma in (1, 2, 3):
+        view.context.source.world.change(draft_length=gamma)
+        advance(view.context, 20)
+        view.refresh(Kinds.ALL)
+    more = len(view._rate.plot.getPlotItem().items)
+    view.context.cursor.pin(100)
+    view.refresh(Kinds.CURSOR)
+    view.context.cursor.live()
+    view.refresh(Kinds.CURSOR)
+    assert items <= more == len(view._rate.plot.getPlotItem().items)
+    assert len(view._rate.plot.lines) == 3
+
+
+def test_the_curve_is_the_recorded_rate(view):
+    x, y = view._rate.plot._curve.getData()
+    clock = view.context.cursor.clock
+    columns = view.context.mirror.history.since(clock + int(x[0] * SECOND), clock)
+    inside = columns.end > clock + int(x[0] * SECOND)
+    assert (y * np.diff(x)).sum() == pytest.approx(columns.emitted[inside].sum(), abs=int(columns.emitted.max()))
 
 
 def test_each_kind_is_explained():

@@ -100,7 +100,8 @@ class LatencyView(PaintedView):
 
     def refresh(self, kinds: Kinds) -> None:
         if kinds & Kinds.THEME:
-            self._place_boxes()
+            self._rate.restyle()
+            self._place()
         self._look()
         self.update()
 
@@ -116,6 +117,9 @@ class LatencyView(PaintedView):
         mean = figures.tokens_per_s(columns, since, clock)
         self.shown = Shown(values, points, good, mean, len(values["e2e"]), self._chosen())
         ended = len(values["e2e"])
+        if self._rate.shown == (self._is_empty() or self._areas()[2] is None):
+            self._place()
+        self._rate.look()
         self.summarise(f"last {WINDOW} s · goodput {explain.rate(good)} req/s" if ended else f"last {WINDOW} s")
 
     def _chosen(self) -> dict[str, Chosen]:
@@ -133,25 +137,24 @@ class LatencyView(PaintedView):
 
     def draw(self, painter: QPainter, area: QRect) -> None:
         theme, shown, line = self.theme, self.shown, self.line()
-        inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
+        inner, body, rate = self._areas()
         self._hits = []
-        head = self._head_height()
-        self._draw_targets(painter, QRect(inner.left(), inner.top(), inner.width(), head))
-        if shown is None or not (len(shown.values["ttft"]) or len(self.context.mirror.history)):
+        head = QRect(inner.left(), inner.top(), inner.width(), self._head_height())
+        self._draw_targets(painter, head)
+        if self._is_empty():
             self.draw_empty(
                 painter, inner, "No latency yet", "Figures come with the first tokens of the first request."
             )
             return
+        assert shown is not None
         if self._ttft.isVisibleTo(self):
-            self._draw_head(painter, QRect(inner.left(), inner.top(), inner.width(), head))
-        else:
-            head = -theme.px(4)
-        body = inner.adjusted(0, head + theme.px(6), 0, 0)
+            self._draw_head(painter, head)
+        upper = QRect(body)
+        if rate is not None:
+            upper.setBottom(rate.top() - theme.px(10))
+            self._rate.draw_words(painter, QRect(rate.left(), rate.top(), rate.width(), line), shown.rate)
         table_height = (len(KINDS) + 1) * (line + theme.px(2))
-        wide = body.width() >= theme.px(520)
-        rate_height = max(theme.px(70), body.height() // 3) if body.height() >= theme.px(230) else 0
-        upper = body.adjusted(0, 0, 0, -rate_height - (theme.px(10) if rate_height else 0))
-        if wide:
+        if body.width() >= theme.px(520):
             table = QRect(upper.left(), upper.top(), min(theme.px(260), upper.width() * 2 // 5), upper.height())
             self._draw_table(painter, table)
             plots = upper.adjusted(table.width() + theme.px(24), 0, 0, 0)
@@ -165,9 +168,21 @@ class LatencyView(PaintedView):
             self._draw_histograms(painter, upper, side_by_side=False)
         else:
             self._draw_table(painter, upper)
-        if rate_height:
-            rate = QRect(body.left(), body.bottom() - rate_height, body.width(), rate_height)
-            self._rate.draw(painter, rate, shown.rate)
+
+    def _areas(self) -> tuple[QRect, QRect, QRect | None]:
+        """All inside the margins, the part below the head, and of that the part of the rate plot, where there is
+        room for one."""
+        theme = self.theme
+        inner = self.rect().adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
+        head = self._head_height() if self._ttft.isVisibleTo(self) else -theme.px(4)
+        body = inner.adjusted(0, head + theme.px(6), 0, 0)
+        if body.height() < theme.px(230):
+            return inner, body, None
+        height = max(theme.px(84), body.height() // 3)
+        return inner, body, QRect(body.left(), body.bottom() - height, body.width(), height)
+
+    def _is_empty(self) -> bool:
+        return self.shown is None or not (len(self.shown.values["ttft"]) or len(self.context.mirror.history))
 
     def _head_height(self) -> int:
         return self.line("body") + self.theme.px(8)
@@ -240,7 +255,8 @@ class LatencyView(PaintedView):
 
     # --- Qt ---
 
-    def _place_boxes(self) -> None:
+    def _place(self) -> None:
+        """The boxes at the top right, the rate plot at the bottom."""
         theme = self.theme
         shown = self.height() >= theme.px(120) and self.width() >= theme.px(280)
         x, y = self.width() - theme.px(12), theme.px(4)
@@ -249,9 +265,11 @@ class LatencyView(PaintedView):
             box.move(x - box.width(), y)
             box.setVisible(shown)
             x -= box.width() + self.advance("TPOT ≤") + theme.px(14)
+        self._rate.place(None if self._is_empty() else self._areas()[2])
 
     def resizeEvent(self, event) -> None:
-        self._place_boxes()
+        self._place()
+        self._rate.look()
 
     def mouseMoveEvent(self, event) -> None:
         at = event.position().toPoint()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
 from ui import explain
-from ui.history import Mark
+from ui.history import Columns, Mark
 from ui.latency import SECOND
-from ui.paint.bars import argb
+from ui.paint.bins import per_bin
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import RIGHT, write
-from ui.paint.timeplot import Curve, per_bin
 from ui.views.mark_words import MarkWords, moments
 from ui.views.painted import PaintedView
+
+if TYPE_CHECKING:
+    from ui.paint.time_plot import TimePlot
 
 LEAST = 5  # s that the plot spans at least; a young history fills it
 PER_SECOND = 2  # bins: long enough to hold some steps, short enough to show a change
@@ -22,49 +26,68 @@ LINES = 32  # marks drawn, the latest
 
 
 class RatePlot:
-    """Draws it; keeps its scale steady between pictures."""
+    """A plot inside `view`, with a row of words above it that the view paints."""
 
     def __init__(self, view: PaintedView, window: int):
         self._view, self._window = view, window
-        self._curve, self._top = Curve(), SteadyTop()
+        self._top = SteadyTop()
         self._words = MarkWords(view.context)
+        self._marks: list[Mark] = []
+        self.plot: TimePlot | None = None
 
-    def draw(self, painter: QPainter, area: QRect, mean: float) -> None:
-        """`mean`: tokens/s over the window, for the words above the curve."""
-        view, theme, line = self._view, self._view.theme, self._view.line()
-        mirror, clock = view.context.mirror, view.context.cursor.clock
-        small, faint = theme.font("small"), theme.color("text_faint")
+    @property
+    def shown(self) -> bool:
+        return self.plot is not None and not self.plot.isHidden()
+
+    def restyle(self) -> None:
+        if self.plot is None:
+            return
+        theme = self._view.theme
+        self.plot.restyle(
+            theme.pen("decode"), theme.color("decode", 0.25), theme.pen("border"), theme.color("text_faint"),
+            theme.pen("mark"), theme.color("panel"), theme.font("small"),
+        )  # fmt: skip
+
+    def place(self, area: QRect | None) -> None:
+        """`area` in the view, its first line for the words; None: no room."""
+        if area is not None:
+            plot = self.plot or self._build()
+            plot.setGeometry(area.adjusted(0, self._view.line() + self._view.theme.px(4), 0, 0))
+        if self.plot is not None:
+            self.plot.setVisible(area is not None)
+
+    def _build(self) -> TimePlot:
+        # pyqtgraph takes a quarter of a second to read, which a window that has no room for the plot needn't wait for
+        from ui.paint.time_plot import TimePlot
+
+        self.plot = TimePlot(self._view)
+        self.restyle()
+        return self.plot
+
+    def look(self) -> None:
+        """Bring the curve and the lines up to the shown moment."""
+        if self.plot is None or not self.shown:
+            return
+        mirror, clock = self._view.context.mirror, self._view.context.cursor.clock
         columns = mirror.history.since(clock - self._window * SECOND, clock)
-        began = int(columns.clock[0]) if len(columns) else clock
-        seconds = min(self._window, max(LEAST, -(-(clock - began) // SECOND)))
+        seconds = self._seconds(columns, clock)
         since = clock - seconds * SECOND
-        head = QRect(area.left(), area.top(), area.width(), line)
-        used = write(painter, head, f"{explain.rate(mean)} tokens/s mean", small, theme.color("text"))
-        marks = [m for m in mirror.history.marks if since <= m.clock <= clock]
-        if marks:
-            self._draw_around(painter, head.adjusted(used + theme.px(12), 0, 0, 0), moments(marks)[-1])
-        plot = QRect(area.left(), head.bottom() + theme.px(4), area.width(), area.height() - 2 * line - theme.px(6))
-        bins = seconds * PER_SECOND
-        rates = per_bin(columns.end, columns.emitted.astype(float), since, clock, bins) * PER_SECOND
-        top = self._top.update(float(rates.max(initial=1.0)) * 1.05)
-        pixels = np.arange(plot.width())
-        known = since + (pixels + 1) * ((clock - since) / plot.width()) >= began
-        y = np.where(known, rates[pixels * bins // plot.width()], np.nan)
-        colors = argb(theme.color("decode")), argb(theme.color("decode"), 0.25)
-        painter.drawImage(plot.topLeft(), self._curve.render(y, top, plot.height(), *colors))
-        painter.setPen(theme.pen("border"))
-        painter.drawLine(plot.left(), plot.bottom() + 1, plot.right(), plot.bottom() + 1)
-        painter.setPen(theme.pen("mark"))
-        for mark in marks[-LINES:]:
-            x = plot.left() + round((mark.clock - since) / (clock - since) * plot.width())
-            painter.drawLine(x, plot.top(), x, plot.bottom())
-        write(painter, QRect(plot.left(), plot.top(), plot.width(), line), f"{top:,.0f}", small, faint)
-        row = QRect(plot.left(), plot.bottom() + theme.px(2), plot.width(), line)
-        write(painter, row, f"−{seconds} s", small, faint)
-        write(painter, row, "now" if view.context.cursor.is_live else "the shown moment", small, faint, RIGHT)
+        rates = per_bin(columns.end, columns.emitted.astype(float), since, clock, seconds * PER_SECOND) * PER_SECOND
+        self._marks = [m for m in mirror.history.marks if since <= m.clock <= clock]
+        self.plot.show_steps(np.linspace(-seconds, 0.0, len(rates) + 1), rates)
+        self.plot.show_range(seconds, self._top.update(float(rates.max(initial=1.0)) * 1.05))
+        self.plot.show_lines([(group[0].clock - clock) / SECOND for group in moments(self._marks)[-LINES:]])
 
-    def _draw_around(self, painter: QPainter, row: QRect, marks: list[Mark]) -> None:
-        """'γ 4 → 8: 212 → 305 tok/s · TTFT 84 ms → 90 ms': what the last change did, as far as it fits."""
+    def draw_words(self, painter: QPainter, row: QRect, mean: float) -> None:
+        """'98 tokens/s mean', and what the last change did: 'γ 4 → 8: 212 → 305 tok/s', as far as it fits."""
         view, theme = self._view, self._view.theme
-        text = self._words.fitted(marks, row.width(), view.advance)
-        write(painter, row, text, theme.font("small"), theme.color("mark"), RIGHT)
+        small = theme.font("small")
+        used = write(painter, row, f"{explain.rate(mean)} tokens/s mean", small, theme.color("text"))
+        if self._marks:
+            rest = row.adjusted(used + theme.px(12), 0, 0, 0)
+            text = self._words.fitted(moments(self._marks)[-1], rest.width(), view.advance)
+            write(painter, rest, text, small, theme.color("mark"), RIGHT)
+
+    def _seconds(self, columns: Columns, clock: int) -> int:
+        began = int(columns.clock[0]) if len(columns) else clock
+        return min(self._window, max(LEAST, -(-(clock - began) // SECOND)))
