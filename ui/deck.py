@@ -142,7 +142,7 @@ class Deck(QMainWindow):
         for dock in self.docks.values():
             if isValid(dock):  # docks also go while Qt takes the window apart
                 dock.follow_tabs()
-        self._name_tabs()
+        QTimer.singleShot(0, self, self._name_tabs)
 
     def _name_tabs(self) -> None:
         """Tabs that would not fit under their whole names get short ones, closer together."""

@@ -1,8 +1,4 @@
-"""The style sheet, from a theme's tokens. Spacing on a 4-pixel grid, scaled with the text.
-
-Widgets have no animations: Qt lets docks even jump by an animation object that it deletes later, and lays tabs out
-once more when that happens; a layout that was replaced in the meantime is then used after its end, and Qt crashes.
-"""
+"""The style sheet, from a theme's tokens. Spacing on a 4-pixel grid, scaled with the text."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ if TYPE_CHECKING:
     from ui.theme import Theme
 
 _SHEET = Template("""
-QWidget { color: $text; widget-animation-duration: 0; }
+QWidget { color: $text; }
 QMainWindow { background: $bg; }
 QMainWindow#deck { background: transparent; }
 QMainWindow::separator { background: transparent; width: ${p8}px; height: ${p8}px; }
