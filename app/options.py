@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NoReturn, get_args
+import sys
+from typing import IO, NoReturn, get_args
 
 from engine.config import (
     BLOCK_SIZES,
@@ -22,6 +23,7 @@ from engine.config import (
     number,
 )
 
+MESSAGE = 300  # characters of what argparse says, which quotes what was typed
 MOST_THREADS = 64  # or the machine's cores, where it has more; threads without a core only wait for each other
 
 
@@ -36,8 +38,13 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **kwargs)
 
+    def print_help(self, file: IO[str] | None = None) -> None:
+        """As argparse's own, but a disk that is full isn't passed over in silence."""
+        (file or sys.stdout).write(self.format_help())
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        short = message if len(message) < MESSAGE else f"{message[: MESSAGE - 1]}…"
+        self.exit(2, f"{self.prog}: {short} (see {self.prog} --help)\n")
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from app.options import UsageError, add_engine_options, engine_config
+from app.options import UsageError, add_engine_options, engine_config, within
 
 EXAMPLES = """examples:
   servescope bench engine --streams 8 --prompt-tokens 32 --new-tokens 128
@@ -139,8 +139,7 @@ def _config(args: argparse.Namespace):
         ("--gamma", args.gamma, 0, MAX_DRAFT),
     )
     for option, value, low, high in ranges:
-        if not low <= value <= high:
-            raise UsageError(f"{option} {value}: must be from {low:,} to {high:,}")
+        within(option, value, low, high)
     context = max(args.prompt_tokens + args.new_tokens, sum(WARM_UP))
     verified = args.streams * (args.gamma + 1)  # tokens of a step in which every stream has a full draft
     defaults = LiveSettings(

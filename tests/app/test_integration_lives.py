@@ -137,5 +137,5 @@ def test_ctrl_c_closes_the_window(start) -> None:
     process, child = start("never")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=15)
-    assert process.returncode == 0 and (out, err) == ("", "")
+    assert process.returncode == 130 and (out, err) == ("", "")
     assert gone([child], within=0.5)
