@@ -33,12 +33,14 @@ class Deck(QMainWindow):
         self._rows: Rows | None = None  # the default layout in force; None once the user made one
         self._before: QByteArray | None = None  # the docks as they were before one filled the deck
         self.filled: str | None = None
+        self._naming = False  # the tabs are to be named with the next turn of the event loop
         self.setDockOptions(QMainWindow.DockOption.AllowNestedDocks | QMainWindow.DockOption.AllowTabbedDocks)
         self.setTabPosition(Qt.DockWidgetArea.AllDockWidgetAreas, QTabWidget.TabPosition.North)
         self.docks = {view.key: ViewDock(view, theme, self) for view in views}
         for dock in self.docks.values():
             dock.topLevelChanged.connect(self._customised)
             dock.visibilityChanged.connect(self._follow_tabs)
+            dock.resized.connect(self._name_soon)
         self.arrange(ROOMY)
 
     def restyle(self) -> None:
@@ -142,17 +144,24 @@ class Deck(QMainWindow):
         for dock in self.docks.values():
             if isValid(dock):  # docks also go while Qt takes the window apart
                 dock.follow_tabs()
-        QTimer.singleShot(0, self, self._name_tabs)
+        self._name_soon()
+
+    def _name_soon(self) -> None:
+        """With the next turn of the event loop, when Qt has laid out everything."""
+        if not self._naming:
+            self._naming = True
+            QTimer.singleShot(0, self, self._name_tabs)
 
     def _name_tabs(self) -> None:
         """Tabs that would not fit under their whole names get short ones, closer together."""
+        self._naming = False
         metrics, pad = QFontMetrics(self._theme.font("body")), 2 * self._theme.px(_TAB_PADDING)
         narrow: set[str] = set()
         for dock in self.docks.values():
             if not isValid(dock):
                 return
             group = [dock, *self.tabifiedDockWidgets(dock)]
-            room = max(one.width() for one in group if not one.isHidden()) if not dock.isHidden() else 0
+            room = next((one.width() for one in group if one.shown), 0)
             needed = sum(metrics.horizontalAdvance(one.view.title) + pad for one in group)
             if len(group) > 1 and not dock.isFloating() and room and needed > room:
                 narrow.add(dock.view.title)

@@ -119,6 +119,7 @@ class ViewDock(QDockWidget):
     Signals:
         fill_wanted: this view shall fill the window, or stop doing so.
         shown_changed: the view came in sight or went out of it (closed, or behind another tab).
+        resized: the dock has another size.
 
     Attributes:
         due: the kinds that changed since the view was refreshed.
@@ -126,6 +127,7 @@ class ViewDock(QDockWidget):
 
     fill_wanted = Signal(str)
     shown_changed = Signal(str, bool)
+    resized = Signal()
 
     def __init__(self, view: View, theme: Theme, parent: QWidget | None = None):
         super().__init__(view.title, parent)
@@ -194,6 +196,10 @@ class ViewDock(QDockWidget):
         # It fell on a part of the view that had no use for it.
         self.fill_wanted.emit(self.view.key)
         event.accept()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

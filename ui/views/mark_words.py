@@ -15,6 +15,7 @@ from ui import explain, figures
 from ui.context import ViewContext
 from ui.history import Mark
 
+FIGURES = ": "  # between a change and its figures
 FRESH = 0.5  # s that looked-up figures are shown for
 KEPT = 64  # marks whose words are kept; a plot shows fewer
 
@@ -55,7 +56,7 @@ class MarkWords:
             return words
         parts = self.parts(marks[0])
         for count in range(len(parts), 0, -1):
-            text = f"{words}: {' · '.join(parts[:count])}"
+            text = f"{words}{FIGURES}{' · '.join(parts[:count])}"
             if advance(text) <= width:
                 return text
         return words

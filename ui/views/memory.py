@@ -146,7 +146,8 @@ class MemoryView(PaintedView):
             return
         box = boxes[index]
         wide = max(2, round(box.width() * min(1.0, held / shown.parts[index].bytes)))
-        foot = QRect(box.left(), box.bottom() + 1 - box.height() // 2, wide, box.height() // 2)
+        high = max(4, box.height() // 4)
+        foot = QRect(box.left(), box.bottom() + 1 - high, wide, high)
         painter.fillRect(foot, self.theme.color("selection"))
         seq = self.context.selection.seq
         if seq is not None:

@@ -27,7 +27,7 @@ _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
 _CACHED_SHARE = 0.24
 _DOT_SHARE = 0.62
 _PART_SHARE, _REST_SHARE = 0.52, 0.20  # filled and empty part under a number: one ink reads on both
-_CALM_SHARE = 0.34  # of everything that is not the selected sequence's, over the panel
+_CALM_SHARE = 0.42  # of everything that is not the selected sequence's, over the panel
 _RING_SHARE = 0.28  # of the hue in the outline of a shared block; the rest is the selection's near-white
 
 

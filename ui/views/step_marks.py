@@ -6,7 +6,7 @@ from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
 from ui.paint.labels import write
-from ui.views.mark_words import MarkWords, moments
+from ui.views.mark_words import FIGURES, MarkWords, moments
 from ui.views.painted import PaintedView
 from ui.views.step_axis import StepAxis
 
@@ -37,10 +37,11 @@ class StepMarks:
                 continue
             text = self._words.fitted(group, taken - x - 2 * gap, view.advance)
             start = x + gap
-            if not text:  # no room at its right: at its left, up to the change before
+            if FIGURES not in text:  # too little room at its right: at its left, up to the change before
                 edge, before = min(x, taken), places[index - 1] if index else plot.left()
-                text = self._words.fitted(group, edge - before - 2 * gap, view.advance)
-                start = edge - gap - view.advance(text)
+                left = self._words.fitted(group, edge - before - 2 * gap, view.advance)
+                if not text or FIGURES in left:
+                    text, start = left, edge - gap - view.advance(left)
             if text:
                 spot = QRect(start, plot.top() - row, view.advance(text) + 1, row)
                 write(painter, spot, text, theme.font("small"), theme.color("mark"))
