@@ -197,3 +197,15 @@ def test_passes_are_the_last_ones_whole(run) -> None:
 def test_nothing_measured_is_nan() -> None:
     head = figures.headline(Mirror())
     assert math.isnan(head.tokens_per_s) and math.isnan(head.ttft_p50) and math.isnan(head.kv_used)
+
+
+def test_until_a_request_finished_tpot_is_that_of_the_running_ones() -> None:
+    source = SyntheticSource(512, 16)
+    mirror = Mirror()
+    source.advance(6)
+    mirror.apply_all(source.poll())
+    state = mirror.live
+    assert not len(mirror.history.tpot)
+    running = [state.sequences[seq] for seq in state.running]
+    paces = [(i.last_token - i.first_token) / (i.output_tokens - 1) / S for i in running if i.output_tokens > 1]
+    assert paces and figures.headline(mirror).tpot_p50 == pytest.approx(percentile([p for p in paces if p], 50))

@@ -133,3 +133,22 @@ def test_it_paints_at_any_size(qtbot, size, scale):
         assert view.rect().contains(box)
         assert not any(box.intersects(other) for other in hits[index + 1 :])
         assert not any(box.intersects(spin.geometry()) for spin in boxes)
+
+
+def test_the_selected_sequence_stands_in_the_histograms(view):
+    state = view.context.cursor.state
+    info = next(state.sequences[seq] for seq in state.running if state.sequences[seq].output_tokens > 1)
+    view.context.selection.choose(info.seq)
+    view.refresh(Kinds.SELECTION)
+    chosen = view.shown.chosen
+    assert chosen["ttft"].value == pytest.approx((info.first_token - info.arrival) / SECOND)
+    pace = (info.last_token - info.first_token) / (info.output_tokens - 1) / SECOND
+    assert chosen["tpot"].value == pytest.approx(pace)
+    view.context.selection.choose()
+    view.refresh(Kinds.SELECTION)
+    assert not view.shown.chosen
+
+
+def test_targets_are_those_of_the_whole_window(view):
+    view._ttft.setValue(0.25)
+    assert view.context.goals.targets.ttft == pytest.approx(0.25)

@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint
 
 from tests.support.synthetic import NoProbe
 from tests.ui.scenes import scene, show
+from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import DeviceMemory
 from ui.paint.stacked_bar import split
@@ -92,3 +93,15 @@ def test_rows_stay_inside_and_apart(qtbot, size, card, scale):
     for index, box in enumerate(rows):
         assert view.rect().contains(box)
         assert not any(box.intersects(other) for other in rows[index + 1 :])
+
+
+def test_the_selected_sequence_is_told_in_bytes(qtbot):
+    context = scene()
+    view = show(qtbot, MemoryView(context), 420, 360)
+    state = context.cursor.state
+    seq = state.running[0]
+    context.selection.choose(seq)
+    view.refresh(Kinds.SELECTION)
+    blocks, held = view._held()
+    assert blocks == len(state.table(seq)) and held == state.memory.kv_pool * blocks // state.num_blocks
+    assert any(f"seq {seq} " in words for words, _ in view._foot(view.shown, 400))

@@ -248,3 +248,35 @@ def test_a_cached_block_of_an_ended_sequence_lights_with_it(qtbot) -> None:
     else:
         raise AssertionError("no ended sequence left cached blocks")
     assert NONE not in blocks_of(state, state.running[0])
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(300, (700, 360)), (20_000, (420, 300))])
+def test_a_selection_turns_all_other_cells_down(qtbot, blocks, size) -> None:
+    context = scene(blocks, 16, 90)
+    view = show(qtbot, PoolView(context), *size)
+    before = pixels(view.canvas)
+    seq = context.mirror.live.running[4]
+    mine = set(blocks_of(context.mirror.live, seq).tolist())
+    context.selection.choose(seq=seq)
+    view.refresh(Kinds.SELECTION)
+    after, calm = pixels(view.canvas), Shades(context.theme).calm
+    assert calm is not None
+    for block in range(0, blocks, 7):
+        box = view.canvas.rect_of(block)
+        spot = (box.bottom() - (2 if blocks < 1_000 else 0), box.left() + (2 if blocks < 1_000 else 0))
+        if block in mine:
+            assert blocks > 1_000 or after[spot] == before[spot]  # small cells have the mark's colour instead
+        else:
+            assert after[spot] in (*calm.flat, *calm.full)
+    context.selection.choose()
+    view.refresh(Kinds.SELECTION)
+    assert (pixels(view.canvas) == before).all()
+
+
+def test_before_the_engine_is_up_the_pool_says_so(qtbot) -> None:
+    context = scene(steps=0)
+    context.mirror.live = type(context.mirror.live)()
+    view = show(qtbot, PoolView(context), 500, 300)
+    assert not view.canvas.grid.count and not view.legend._entries and view._note() == ""
+    colours = set(pixels(view.canvas).flatten().tolist())
+    assert context.theme.color("panel").rgba() in colours and len(colours) > 2  # there are words

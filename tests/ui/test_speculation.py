@@ -114,3 +114,13 @@ def test_nothing_is_drawn_outside_or_over_another(qtbot, size, scale):
         assert view.rect().contains(box) and not box.intersects(card)
     boxes = [box for box, _ in view.rows.hits]
     assert not any(a.intersects(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+
+
+def test_positions_that_have_no_row_stand_side_by_side(qtbot):
+    context = scene(steps=100)
+    context.source.world.change(draft_length=12)
+    advance(context, 60)
+    view = show(qtbot, SpeculationView(context), 560, 230)
+    view.grab()
+    told = [words for _, words in view._figures if "examined drafts" in words]
+    assert len(told) == 12
