@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from app.options import UsageError, add_engine_options, engine_config, within
+from app.options import add_engine_options, engine_config, within
 
 EXAMPLES = """examples:
   servescope bench engine --streams 8 --prompt-tokens 32 --new-tokens 128
