@@ -17,7 +17,7 @@ from engine.block_pool import BlockPool
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
 from engine.formulas import MIB
-from engine.keyframe import PROMPT_SHOWN, take_keyframe
+from engine.keyframe import take_keyframe
 from engine.records import Aborted, Between, Event, Finished, Keyframe, Memory, Request, StepRecord, Submitted, Timing
 from engine.requests import RequestRefused, check_request, resolve_sampling
 from engine.runner.base import OutOfDeviceMemory
@@ -116,7 +116,7 @@ class Engine:
                 max_tokens=request.max_tokens,
                 priority=request.priority,
                 arrival=sequence.arrival,
-                prompt=request.prompt[:PROMPT_SHOWN],
+                prompt=request.prompt[: records.PROMPT_SHOWN],
                 label=request.label,
             )
         )

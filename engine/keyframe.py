@@ -9,10 +9,9 @@ import numpy as np
 
 from engine import records
 from engine.config import LiveSettings
-from engine.records import Keyframe, Memory
+from engine.records import PROMPT_SHOWN, Keyframe, Memory
 from engine.scheduler import Scheduler
 
-PROMPT_SHOWN = 300  # characters of a prompt that lists show
 
 
 def take_keyframe(

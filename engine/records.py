@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
 SCHEMA = 1
+PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
 

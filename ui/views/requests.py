@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QPushButton, QSplitter, QVBoxLayout, QWidget
 
-from engine.records import Abort, Refused, Request, Sampling
+from engine.records import PROMPT_SHOWN, Abort, Refused, Request, Sampling
 from ui import explain
 from ui.changes import Kinds
 from ui.context import ViewContext
@@ -29,12 +29,11 @@ LINGER = 2.0  # s that a followed text stays after its end, so that its last wor
 SHOWN_REFUSALS = 5
 _TEXT_SHARE = 0.64  # of the width: the streamed text is what an audience reads
 _LARGE = 1.4  # times the usual size of text, where the view has much room
-_CUT = 300  # characters of a prompt that records carry
 
 
 def told(prompt: str) -> str:
     """A prompt above its answer; one that records carry only the beginning of ends in an ellipsis."""
-    return prompt.rstrip() + ("…" if len(prompt) >= _CUT else "") + "\n\n"
+    return prompt.rstrip() + ("…" if len(prompt) >= PROMPT_SHOWN else "") + "\n\n"
 
 
 class RequestsView(View):
