@@ -13,7 +13,6 @@ from engine.records import PROMPT_SHOWN, Keyframe, Memory
 from engine.scheduler import Scheduler
 
 
-
 def take_keyframe(
     step: int, clock: int, settings: LiveSettings, scheduler: Scheduler, memory: Memory | None
 ) -> Keyframe:
