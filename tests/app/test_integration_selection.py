@@ -39,6 +39,8 @@ def live(qapp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWindow]
 
 @pytest.fixture
 def window(live: LiveWindow):
+    live.window.selection.choose(live.window.mirror.live.running[0])
+    live.run(0.3)  # blocks taken in steps that one frame covered stop to glow with the next
     live.window.selection.choose()
     live.run(0.3)
     assert all(dock.shown for dock in live.window.deck.docks.values()), "all seven views are in sight"
