@@ -26,10 +26,11 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from app import display
+    from app.fitting import fit, given
     from app.options import engine_config
     from ui.contracts import WorkloadSettings
 
-    config = msgspec.structs.replace(engine_config(args), start_paused=args.paused)
+    config = msgspec.structs.replace(fit(engine_config(args), given(args.set)), start_paused=args.paused)
     if trouble := display.problem():
         print(f"servescope: {trouble}", file=sys.stderr)
         return 1
