@@ -57,13 +57,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--dtype", choices=get_args(Dtype), default="auto", help="precision of weights and KV cache")
     group.add_argument("--device", choices=get_args(Device), default="auto", help="where the model runs")
-    group.add_argument(
-        "--threads",
-        type=int,
-        default=0,
-        metavar="N",
-        help="CPU threads of the engine (0: all cores, but one beside a window)",
-    )
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of the engine (0: all cores)")
     group.add_argument(
         "--set",
         action="append",

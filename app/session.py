@@ -8,14 +8,11 @@ so the loop gets a concurrent.futures one before anything can ask for the defaul
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-
-import msgspec
 
 from app import display
 from app.nvml import NvmlProbe
@@ -39,25 +36,6 @@ class Appearance:
     size: tuple[int, int] | None = None
 
 
-def beside_a_window(config: EngineConfig) -> EngineConfig:
-    """Leaves a core to the window, where the number of engine threads is left open.
-
-    Threads that wait for one another at every matrix product all wait for the one whose core the window took.
-    Measured on 2 cores with another process on one of them for 6 ms in 17: 1 thread gives 26 tokens/s at 1 stream
-    and 122 at 8, 2 threads 20 and 96; undisturbed 26 and 125 against 32 and 156.
-    """
-    if config.threads:
-        return config
-    return msgspec.structs.replace(config, threads=max(1, cores() - 1))
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Session:
     """Owns the parts and ends them in order: window first, then engine, then probe."""
 
@@ -69,7 +47,7 @@ class Session:
         settings: Settings | None = None,
     ):
         # the child reads its libraries and the model while this process reads Qt
-        self.source = LiveEngine(beside_a_window(config))
+        self.source = LiveEngine(config)
         self.probe = NvmlProbe(lambda: self.source.pid)
         self.workload = PoissonWorkload(self.source, PromptSet.load(), workload)
         self.window = None
