@@ -68,7 +68,10 @@ class Session:
     def _interrupt(self, *_: object) -> None:
         self._interrupted = True
         if self.window is not None:
-            self.window.close()
+            from PySide6.QtCore import QTimer
+
+            # not here: Python may be in the middle of painting the window that would be closed
+            QTimer.singleShot(0, self.window.close)
 
     def _show(self, until: Callable[[Session], bool] | None) -> int:
         import qasync

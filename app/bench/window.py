@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """example:
   servescope bench window --json
-  servescope bench window --blocks 400000 --sequences 256 --size 1920x1080 --whole 10"""
+  servescope bench window --blocks 400000 --sequences 256 --size 1920x1080 --whole 10
+  servescope bench window --frames 1 --live 60 --size 1600x1000"""
 
 RECORDS_PER_FRAME = 3  # 200 steps/s at 60 frames/s
 WARM_UP = 10  # frames; fonts, first layout and caches
@@ -33,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="1920x1080", metavar="WxH", help="of the pool view (default 1920x1080)")
     parser.add_argument("--whole", type=float, default=0.0, metavar="S",
                         help="also run the whole window for S seconds at 200 steps/s")  # fmt: skip
+    parser.add_argument("--live", type=float, default=0.0, metavar="S",
+                        help="also run the real engine under the built-in workload for S seconds")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -57,13 +60,22 @@ def run(args: argparse.Namespace) -> int:
         from app.bench.window_frames import measure
 
         whole = [measure(max(blocks), max(sequences), (width, height), seconds=args.whole)]
+    live = []
+    if args.live > 0:
+        from app.bench import window_live
+
+        live = [window_live.measure((width, height), args.live)]
     if args.json:
-        print(json.dumps({"size": [width, height], "frames": args.frames, "results": results, "whole": whole}))
+        found = {"size": [width, height], "frames": args.frames, "results": results, "whole": whole, "live": live}
+        print(json.dumps(found))
     else:
         for one in results:
             print(_line(one))
         for one in whole:
             print(f"whole window, {one['views_visible']} views, {one['steps_per_s']:g} steps/s: "
+                  f"frame {one['total_ms_p50']:g} / {one['total_ms_p99']:g} ms, {one['frames_per_s']:g} frames/s")
+        for one in live:
+            print(f"real engine, built-in workload, {one['steps']:g} steps: "
                   f"frame {one['total_ms_p50']:g} / {one['total_ms_p99']:g} ms, {one['frames_per_s']:g} frames/s")
     return 0
 

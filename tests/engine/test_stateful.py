@@ -277,7 +277,7 @@ def test_hostile_use() -> None:
 
 @pytest.mark.slow
 def test_hostile_use_for_long() -> None:
-    run_state_machine_as_test(HostileUse, settings=profile(max_examples=300, stateful_step_count=80, **COMMON))
+    run_state_machine_as_test(HostileUse, settings=profile(max_examples=100, stateful_step_count=80, **COMMON))
 
 
 @pytest.mark.parametrize("seed", range(6))

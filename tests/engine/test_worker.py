@@ -253,6 +253,7 @@ def test_latencies_leave_out_what_was_held_back():
 
 def test_the_first_step_after_an_ack_obeys_it_in_a_real_child():
     with running(CONFIG, TABLE) as (client, seen):
+        client.send(r.SetDelay(id=client.next_id(), seconds=0.005))  # so that the wishes find something running
         for request in requests(8, tokens=60):
             client.send(r.Submit(id=client.next_id(), request=request))
         asked: dict[int, tuple[str, int]] = {}
@@ -334,14 +335,15 @@ def _then_stop(step, inbox):
     return stepping
 
 
-def test_openmp_threads_sleep_unless_the_user_said_otherwise(monkeypatch):
+def test_openmp_threads_spin_for_a_moment_only_unless_the_user_said_otherwise(monkeypatch):
     from engine.worker import _share_cores
 
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
         monkeypatch.setenv(name, "")  # so that it is as before when the test ends
         monkeypatch.delenv(name)
     _share_cores()
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert 0 < int(os.environ["GOMP_SPINCOUNT"]) < 100_000
+    monkeypatch.delenv("GOMP_SPINCOUNT")
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     _share_cores()
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE" and "GOMP_SPINCOUNT" not in os.environ
