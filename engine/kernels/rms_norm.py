@@ -1,7 +1,7 @@
 """Root-mean-square norm: y = x / sqrt(mean(x²) + ε) · w, all of it in float32, rounded once at the end.
 
-Reads and writes each number once: 2·rows·width·n bytes. torch's own `rms_norm` has no fused form on CPUs and
-takes ten small operations in bfloat16, 48 µs a call where these take 20; there are 61 calls a step.
+Reads and writes each number once: 2·rows·width·n bytes. torch's own `rms_norm` wants the weight in the dtype of x
+and is a little faster: in bfloat16, width 576, 14 µs at 1 row and 20 at 16, where these operations take 16 and 23.
 """
 
 from __future__ import annotations
