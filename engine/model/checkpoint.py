@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,14 +22,22 @@ from engine.model.problem import ModelProblem
 from engine.model.safetensors_file import SafetensorsFiles
 from engine.model.store import ModelFiles
 
+Number = TypeVar("Number", bound=np.generic)
+
 
 class Checkpoint(Protocol):
     config: ModelConfig
     shapes: dict[str, tuple[int, ...]]
+    types: dict[str, str]  # what a number is stored as, in the file's own word: BF16, Q4_1
     rope_divisors: torch.Tensor | None  # (d / 2) of inverse frequencies, where a file brings them as a tensor
 
     def read(self, name: str) -> torch.Tensor:
         """As it is stored, or as float32 where it is stored quantised. Safe in several threads."""
+        ...
+
+    def blocks(self, name: str) -> NDArray[np.uint8]:
+        """A matrix of a type that is stored in blocks, as it is: (rows, blocks of a row, bytes of a block).
+        Safe in several threads."""
         ...
 
 
@@ -46,8 +54,11 @@ class HuggingFaceCheckpoint:
     def __init__(self, directory: Path):
         self.config = architecture.from_huggingface(_read_config(directory / "config.json"))
         self._files = SafetensorsFiles(directory)
-        self.shapes = self._files.tensors
+        self.shapes, self.types = self._files.tensors, self._files.types
         self.read: Callable[[str], torch.Tensor] = self._files.read
+
+    def blocks(self, name: str) -> NDArray[np.uint8]:
+        raise ValueError(f"{name} is {self.types[name]}: safetensors hold no blocks")
 
 
 def _read_config(path: Path) -> dict:
@@ -88,6 +99,7 @@ class GgufCheckpoint:
         self._file = GgufFile(path)
         self._names = {huggingface_name(n): n for n in self._file.tensors if n != _ROPE_DIVISORS}
         self.shapes = {ours: self._file.tensors[n].shape for ours, n in self._names.items()}
+        self.types = {ours: self._file.tensors[n].type.name for ours, n in self._names.items()}
         embedding = self.shapes.get("model.embed_tokens.weight")
         if embedding is None:
             raise ModelProblem(f"{path} lacks tensor token_embd.weight; fetch the file again")
@@ -100,13 +112,18 @@ class GgufCheckpoint:
         self.rope_divisors = self._read_rope_divisors()
 
     def read(self, name: str) -> torch.Tensor:
-        values = self._file.read(self._names[name])
+        return torch.from_numpy(self._in_order(name, self._file.read(self._names[name])))
+
+    def blocks(self, name: str) -> NDArray[np.uint8]:
+        return self._in_order(name, self._file.blocks(self._names[name]))
+
+    def _in_order(self, name: str, rows: NDArray[Number]) -> NDArray[Number]:
         if architecture.ARCHITECTURES[self.config.architecture][2]:
             if ".q_proj." in name:
-                values = unpermute(values, self.config.heads)
-            elif ".k_proj." in name:
-                values = unpermute(values, self.config.kv_heads)
-        return torch.from_numpy(values)
+                return unpermute(rows, self.config.heads)
+            if ".k_proj." in name:
+                return unpermute(rows, self.config.kv_heads)
+        return rows
 
     def _read_rope_divisors(self) -> torch.Tensor | None:
         if _ROPE_DIVISORS not in self._file.tensors:
@@ -129,10 +146,10 @@ def huggingface_name(name: str) -> str:
     return name
 
 
-def unpermute(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+def unpermute(rows: NDArray[Number], heads: int) -> NDArray[Number]:
     """GGUF keeps each head's rows of q and k as pairs to rotate, (d/2, 2); Hugging Face as halves, (2, d/2).
 
-    Works on weights (heads·d, D) and biases (heads·d).
+    Works on weights (heads·d, D), biases (heads·d) and rows of blocks alike.
     """
     pairs = rows.reshape(heads, len(rows) // heads // 2, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -61,6 +61,13 @@ class GgufFile:
             values[start : start + step] = dequantize(part.reshape(1, -1), tensor.type).reshape(-1, block)
         return values.reshape(tensor.shape)
 
+    def blocks(self, name: str) -> NDArray[np.uint8]:
+        """A quantised matrix as it lies in the file, read-only: (rows, blocks of a row, bytes of a block)."""
+        tensor = self.tensors[name]
+        block, size = GGML_QUANT_SIZES[tensor.type]
+        raw = np.frombuffer(self._data, np.uint8, tensor.size, tensor.offset)
+        return raw.reshape(*tensor.shape[:-1], tensor.shape[-1] // block, size)
+
     def _place(self, info: TensorInfo) -> GgufTensor:
         shape = tuple(reversed(info.shape))
         try:

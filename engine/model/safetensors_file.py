@@ -19,12 +19,16 @@ _FLOATS = ("F32", "F16", "BF16")
 
 
 class SafetensorsFiles:
-    """`tensors`: name → shape. Raises ModelProblem for a damaged, missing or unsupported file."""
+    """`tensors`: name → shape; `types`: name → F32, F16 or BF16.
+
+    Raises ModelProblem for a damaged, missing or unsupported file.
+    """
 
     def __init__(self, directory: Path):
         self._files = {}
         self._home: dict[str, Path] = {}
         self.tensors: dict[str, tuple[int, ...]] = {}
+        self.types: dict[str, str] = {}
         for path in _weight_files(directory):
             self._open(path)
 
@@ -47,6 +51,7 @@ class SafetensorsFiles:
                         f"take a checkpoint in {', '.join(_FLOATS)}"
                     )
                 self.tensors[name] = tuple(part.get_shape())
+                self.types[name] = part.get_dtype()
                 self._home[name] = path
         except (SafetensorError, OSError) as error:
             raise _damaged(path, str(error)) from None
