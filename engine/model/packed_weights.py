@@ -70,9 +70,7 @@ class PackedWeights:
         return sum(sizes) + self.norm.nbytes + sum(part.bytes for part in head)
 
 
-def load_packed(
-    files: ModelFiles, form: Form, progress: Progress = no_progress
-) -> tuple[ModelConfig, PackedWeights]:
+def load_packed(files: ModelFiles, form: Form, progress: Progress = no_progress) -> tuple[ModelConfig, PackedWeights]:
     """Raises ModelProblem, also where the form can't be had of this model."""
     planned = open_planned(files)
     if why := why_not_packed(planned, form):
