@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,10 @@ class PackedLayer:
     down: PackedMatrix  # (D, F)
     down_bias: Floats | None  # (D)
 
+    @property
+    def bytes(self) -> int:
+        return _bytes(getattr(self, name) for name in self.__dataclass_fields__)
+
 
 @dataclass(frozen=True)
 class PackedWeights:
@@ -60,6 +65,17 @@ class PackedWeights:
     inverse_frequencies: Floats  # (d / 2), rotary angles per token
     parameters: int  # numbers in the checkpoint; a tied head counts once
     form: str  # "int8", or the file's type of most weights in the layers: "Q4_1"
+
+    @property
+    def bytes(self) -> int:
+        """Held in memory, the padding of last tiles counted, and a tied head once."""
+        head = None if self.head is self.embedding else self.head
+        return _bytes((self.embedding, self.norm, head)) + sum(layer.bytes for layer in self.layers)
+
+
+def _bytes(parts: Iterable[PackedMatrix | Floats | None]) -> int:
+    sizes = (part.bytes if isinstance(part, PackedMatrix) else part.nbytes for part in parts if part is not None)
+    return sum(sizes)
 
     @property
     def bytes(self) -> int:

@@ -148,6 +148,17 @@ def test_the_default_model():
     assert {array.codes.ctypes.data % 64 for layer in got.layers for array in (layer.qkv, layer.down)} == {0}
 
 
+def test_bytes_are_those_of_the_blocks(tmp_path: Path):
+    """Of rows that fill their tiles, what the file takes: 20 bytes for 32 weights in Q4_1."""
+    got = load_packed(gguf(tmp_path / "x.gguf", T.Q4_1), "file")[1]
+    layer = got.layers[0]
+    norms = layer.attention_norm.nbytes + layer.mlp_norm.nbytes
+    assert layer.bytes == norms + 64 * (128 + 64 + 2 * 96 + 96) * 20 // 32
+    assert got.bytes == sum(each.bytes for each in got.layers) + got.norm.nbytes + 2 * 112 * 64 * 20 // 32
+    tied = load_packed(gguf(tmp_path / "y.gguf", T.Q4_1, tied=True), "file")[1]
+    assert tied.bytes == got.bytes - 112 * 64 * 20 // 32
+
+
 # --- rounded to 8 bits ---
 
 
