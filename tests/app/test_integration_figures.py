@@ -74,14 +74,15 @@ def test_ttft_tpot_goodput_and_rate_equal_a_recount(qapp, tmp_path: Path) -> Non
         live.pump(lambda: window.mirror.status.paused)
         live.run(0.6)
         for _ in range(3):
+            before = window.mirror.last_step
             window.transport.step()
-            live.run(0.1)
+            live.pump(lambda b=before: window.mirror.last_step > b)
         window.transport.toggle()
         window.transport.slow(window.transport.speed)
         live.source.send(r.Abort(id=live.source.next_id(), number=numbers[-3]))
         live.await_end(numbers)
         live.pump(lambda: live.idle)
-        live.run(0.6)  # figures change a few times a second
+        live.drawn()
 
         view: LatencyView = window.deck.docks["latency"].view
         compare(live, view, 1.0, 0.1)
@@ -90,14 +91,14 @@ def test_ttft_tpot_goodput_and_rate_equal_a_recount(qapp, tmp_path: Path) -> Non
         ttfts = [(x.tokens[0] - x.arrival) / NS for x in lives(live.source.seen).values() if x.tokens]
         view._ttft.setValue(nearest_rank(ttfts, 60))
         view._tpot.setValue(nearest_rank(known, 60) * 1e3)
-        live.run(0.4)
+        live.drawn()
         good = compare(live, view, view.targets.ttft, view.targets.tpot)
         assert 0 < good < len(numbers) - 1
 
         # a moment of the past has the figures of then
         past = window.mirror.last_step // 2
         window.cursor.pin(past)
-        live.run(0.4)
+        live.drawn()
         compare(live, view, view.targets.ttft, view.targets.tpot, past)
     finally:
         live.close()

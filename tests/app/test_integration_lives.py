@@ -57,16 +57,16 @@ def test_killing_the_engine_shows_why_keeps_what_was_seen_and_a_click_serves_aga
         assert window.mirror.live.running, "the last moment stays on the screen"
 
         window.cursor.pin(20)  # and so does the past
-        live.run(0.1)
+        live.drawn()
         assert window.cursor.state.step == 20 and window.cursor.state.sequences
         window.escape()
 
         first = live.source.pid
         live.click(banner.restart)
         live.pump(lambda: live.source.state == "ready" and window.mirror.died is None)
-        live.pump(lambda: not banner.restart.isVisible(), timeout=5)
-        assert live.source.pid != first
-        assert not window.mirror.live.sequences, "what it was serving is gone"
+        live.pump(lambda: not window.mirror.live.sequences)  # what it was serving is gone
+        live.drawn()
+        assert live.source.pid != first and not banner.restart.isVisible()
         assert window.mirror.last_step >= died_at and len(window.mirror.history) >= kept
         assert [m.new for m in window.mirror.history.marks if m.key == "engine"] == ["restarted"]
         assert window.mirror.settings.max_batch == 3 == window.controls.sliders["max_batch"].value
@@ -86,7 +86,8 @@ def test_killing_the_engine_shows_why_keeps_what_was_seen_and_a_click_serves_aga
 
 def kill(live: LiveWindow) -> None:
     os.kill(live.source.pid, signal.SIGKILL)
-    live.pump(live.window.banner.restart.isVisible, timeout=5)
+    live.pump(live.window.banner.restart.isVisible)
+    live.drawn()
 
 
 # --- a program of its own ---

@@ -29,10 +29,12 @@ def live(qapp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWindow]
     shown.pump(lambda: any(p.step > 60 for p in shown.window.mirror.history.passes))
     shown.window.transport.toggle()
     shown.pump(lambda: shown.window.mirror.status.paused)
-    shown.run(1.0)
+    shown.drawn()
     while not sequences(shown.window):
+        before = shown.window.mirror.last_step
         shown.window.transport.step()
-        shown.run(0.4)
+        shown.pump(lambda: shown.window.mirror.last_step > before)
+        shown.drawn()
     yield shown
     shown.close()
 
@@ -40,9 +42,9 @@ def live(qapp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWindow]
 @pytest.fixture
 def window(live: LiveWindow):
     live.window.selection.choose(live.window.mirror.live.running[0])
-    live.run(0.3)  # blocks taken in steps that one frame covered stop to glow with the next
+    live.drawn()  # blocks taken in steps that one frame covered stop to glow with the next
     live.window.selection.choose()
-    live.run(0.3)
+    live.drawn()
     assert all(dock.shown for dock in live.window.deck.docks.values()), "all seven views are in sight"
     yield live.window
     live.window.selection.choose()
@@ -94,7 +96,7 @@ def test_chosen_anywhere_a_sequence_lights_up_everywhere(live: LiveWindow, windo
     seq, keys = sequences(window)[0], list(window.deck.docks)
     before = {key: pixels(view(window, key)) for key in keys}
     CHOOSE[where](live, seq)
-    live.run(0.4)
+    live.drawn()
     assert window.selection.seq == seq
     after = {key: pixels(view(window, key)) for key in keys}
     assert {key for key in keys if not np.array_equal(before[key], after[key])} == set(keys)
@@ -111,7 +113,7 @@ def test_chosen_anywhere_a_sequence_lights_up_everywhere(live: LiveWindow, windo
     assert f"seq {seq}" in requests.status.text()
 
     window.selection.choose()
-    live.run(0.4)
+    live.drawn()
     for key in keys:
         if key == "requests":  # goes on following a sequence, and its list may have been scrolled
             assert view(window, key).list.selected is None
@@ -148,7 +150,7 @@ def test_a_chosen_block_is_marked_in_the_pool_and_in_every_table_that_has_it(liv
     block = int(state.table(sequences(window)[0])[0])
     before = pixels(view(window, "tables"))
     live.click(canvas, canvas.rect_of(block).center())
-    live.run(0.3)
+    live.drawn()
     assert window.selection.block == block and window.selection.seq == int(state.owner[block])
     area, image = view(window, "tables").area, pixels(view(window, "tables").area.viewport())
     tone = _rgb(window.theme.color("selection"))
@@ -163,7 +165,7 @@ def test_a_sequence_that_ended_is_still_found(live: LiveWindow, window) -> None:
     """Its text, what the cache keeps of it, and its latencies."""
     done = window.mirror.history.requests[0]
     choose_in_requests(live, done.seq)
-    live.run(0.4)
+    live.drawn()
     requests, latency = view(window, "requests"), view(window, "latency")
     assert window.selection.seq == done.seq == requests.shown
     assert latency.shown.chosen["ttft"].value == pytest.approx(done.ttft)

@@ -128,7 +128,7 @@ def test_kv_blocks(live: LiveWindow) -> None:
         assert all(int(r.unpack(s.blocks, r.BLOCK)["block"].max(initial=0)) < value for s in steps)
         assert live.window.mirror.live.num_blocks == value
         view = live.window.deck.docks["pool"].view
-        live.pump(lambda v=value, view=view: view.canvas.grid.count == v, timeout=5)
+        live.pump(lambda v=value, view=view: view.canvas.grid.count == v)
 
 
 def test_max_context_binds_those_admitted_later(live: LiveWindow) -> None:
@@ -219,7 +219,7 @@ def test_a_refused_value_snaps_back_and_names_its_limit(live: LiveWindow, held: 
     reached = live.drag(slider, 8, answered)
     live.settle()
     assert reached < 28 and not since.answer("kv_blocks").ok
-    live.run(0.1)
+    live.drawn()
     stays = live.window.mirror.settings.kv_blocks  # 160, or a value that the handle passed and that was fine
     assert stays >= 32 > reached
     assert slider.value == stays and slider.box.text() == str(stays)

@@ -82,7 +82,8 @@ class LiveWindow:
         self.window.activateWindow()
         assert QTest.qWaitForWindowActive(self.window, 5000)
         if ready:
-            self.pump(lambda: self.window.mirror.ready is not None)
+            self.pump(lambda: self.window.mirror.ready is not None and self.source.seen.of(r.Status))
+            self.drawn()
 
     def close(self) -> None:
         self.window.close()
@@ -105,6 +106,21 @@ class LiveWindow:
     def run(self, seconds: float, arrivals: bool = False) -> None:
         end = monotonic() + seconds
         self.pump(lambda: monotonic() >= end, seconds + 60, arrivals)
+
+    def drawn(self) -> None:
+        """Until what has come is on the window, all of it. A frame may only collect, figures and hints are shown a few
+        times a second, and some views take turns."""
+        docks = self.window.deck.docks.values()
+        self._next_frame()
+        turns = {dock: dock._next for dock in docks if dock.shown and dock.due}
+        self.pump(lambda: all(not dock.due or dock._next != turn for dock, turn in turns.items()))
+        self._next_frame()  # the summaries that these views gave
+
+    def _next_frame(self) -> None:
+        """One that draws, with figures and hints."""
+        frame = self.window.frame
+        frame.hurry()
+        self.pump(lambda: frame._numbers_at and frame._hints_at)
 
     # --- requests ---
 
