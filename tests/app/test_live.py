@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import time
 
 from app.sources.live import LiveEngine
@@ -31,14 +33,17 @@ def test_live_engine_and_its_twin_offer_all_of_a_source():
 
 
 def test_starting_sending_and_closing_never_wait():
-    started = time.perf_counter()
     source = LiveEngine(CONFIG, "tests.support.inprocess:table_main")
     source.send(r.Pause(id=source.next_id()))
     source.poll()
-    assert source.state == "starting" and time.perf_counter() - started < 0.2
+    assert source.state == "starting"
     seen = until(source, Seen(), lambda s: s.of(r.Ack))
     assert source.state == "ready" and seen.of(r.Ready)
+    if os.name == "posix":
+        os.kill(source.pid, signal.SIGSTOP)  # for this long it can't end
     started = time.perf_counter()
     source.close()
-    assert time.perf_counter() - started < 0.1
+    assert time.perf_counter() - started < 1
+    if os.name == "posix":
+        os.kill(source.pid, signal.SIGCONT)
     assert source.join(10)

@@ -48,12 +48,16 @@ def test_a_request_from_start_to_end():
         assert seen.of(r.Loading)[-1].done == 10
 
 
+@posix
 def test_poll_never_waits_and_keeps_to_its_limit():
     with running() as (client, seen):
-        started = time.perf_counter()
-        assert client.poll() == [] or time.perf_counter() - started < 0.05
+        until(client, seen, lambda s: s.of(r.Status))
+        os.kill(client.pid, signal.SIGSTOP)
+        assert client.poll() == [], "there will be nothing, and it doesn't wait for it"
+        os.kill(client.pid, signal.SIGCONT)
         submit(client, tokens=20)
-        time.sleep(0.5)
+        while len(client._child.backlog) < 5:
+            time.sleep(0.01)
         first = client.poll(limit=3)
         assert len(first) == 3
         seen.extend(first)
@@ -153,7 +157,7 @@ def test_closing_in_the_middle_of_loading(target):
     pid = client.pid
     started = time.monotonic()
     client.close()
-    assert time.monotonic() - started < 0.05
+    assert time.monotonic() - started < 1, "the stuck child takes longer"
     assert client.join(6) and not psutil.pid_exists(pid)  # not even a zombie
 
 

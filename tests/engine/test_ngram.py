@@ -1,6 +1,7 @@
 """Prompt lookup against a plain search through all the tokens, and what it must not do."""
 
 import time
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -86,11 +87,13 @@ def test_cost_does_not_grow_with_the_length():
     proposer = NgramProposer()
     tokens = list(range(50_000))
     proposer.propose(1, tokens, 4)
-    start = time.perf_counter()
+    seconds = []
     for token in range(200):
         tokens.append(token)
+        start = time.perf_counter()
         proposer.propose(1, tokens, 4)
-    assert (time.perf_counter() - start) / 200 < 0.5e-3  # a scan of it takes over 5 ms
+        seconds.append(time.perf_counter() - start)
+    assert median(seconds) < 0.5e-3  # a scan of it takes over 5 ms
 
 
 def test_sizes_are_checked():

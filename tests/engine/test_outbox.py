@@ -104,7 +104,7 @@ def test_a_reader_that_does_not_read_costs_the_engine_nothing():
     started = time.perf_counter()
     for record in records:
         outbox.send(record)
-    assert time.perf_counter() - started < 0.1  # 500 appends
+    assert time.perf_counter() - started < 2  # 500 appends; a wait for the reader would have no end
     while len(outbox.backlog) < 49:  # 50 less the one that the writer may have taken after the queue was full
         time.sleep(0.001)
     assert outbox.backlog.size <= 2**20

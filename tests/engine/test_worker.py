@@ -247,8 +247,8 @@ def test_latencies_leave_out_what_was_held_back():
     source.send(r.Resume(id=3))
     while not seen.events(r.Finished):
         seen.extend(source.poll())
-    records = seen.of(r.StepRecord)
-    assert records[-1].end_clock - records[0].clock < 200_000_000 < records[-1].start - records[0].start
+    first, *_, last = seen.of(r.StepRecord)
+    assert (last.start - first.start) - (last.clock - first.clock) > 290_000_000
 
 
 def test_the_first_step_after_an_ack_obeys_it_in_a_real_child():
@@ -260,7 +260,7 @@ def test_the_first_step_after_an_ack_obeys_it_in_a_real_child():
         wishes = [("max_batch", 2), ("token_budget", 8), ("draft_length", 1), ("kv_blocks", 20), ("max_batch", 4)]
         for key, value in wishes:
             already = len(seen) + 5
-            until(client, seen, lambda s, n=already: len(s) > n)
+            until(client, seen, lambda s, n=already: len(s) > n or len(s.events(r.Finished)) == 8)
             asked[client.next_id()] = key, value
             client.send(r.Change(id=max(asked), changes={key: value}))
             until(client, seen, lambda s: len([a for a in s.of(r.Ack) if a.id in asked]) == len(asked))
@@ -300,11 +300,12 @@ def test_an_idle_child_takes_no_processor_time():
     import psutil
 
     with running(CONFIG, TABLE) as (client, _):
-        process = psutil.Process(client.pid)
-        time.sleep(0.3)
-        before = process.cpu_times().user
-        time.sleep(1.0)
-        assert process.cpu_times().user - before < 0.05
+        process, taken = psutil.Process(client.pid), [float("inf")]
+        while min(taken) > 0.03 and len(taken) < 10:  # it may still be tidying up from its start
+            before = process.cpu_times().user
+            time.sleep(1.0)
+            taken.append(process.cpu_times().user - before)
+        assert min(taken) <= 0.03, "in a second"
 
 
 def test_crash_in_a_step_is_a_died_record_with_the_stack_in_its_detail(capfd):
