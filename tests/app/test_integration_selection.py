@@ -33,7 +33,7 @@ def live(qapp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWindow]
     while not sequences(shown.window):
         before = shown.window.mirror.last_step
         shown.window.transport.step()
-        shown.pump(lambda: shown.window.mirror.last_step > before)
+        shown.pump(lambda b=before: shown.window.mirror.last_step > b)
         shown.drawn()
     yield shown
     shown.close()
