@@ -143,12 +143,22 @@ def read_packed(planned: Planned, form: Form, progress: Progress = no_progress) 
         return _as_in_file(planned, name) if form == "file" else _in_int8(planned, name)
 
     tensors: dict[str, PackedMatrix | Floats] = {}
-    total, done = planned.parameters, 0
+    sizes = {name: _size(planned, name, form) for name in planned.plan}
+    total, done = sum(sizes.values()), 0
     for name, tensor in zip(planned.plan, ahead(one, planned.plan), strict=True):
         tensors[name] = tensor
-        done += tensor.rows * tensor.columns if isinstance(tensor, PackedMatrix) else tensor.size
+        done += sizes[name]
         progress("loading weights", done, total)
     return _assemble(planned, tensors, form)
+
+
+def _size(planned: Planned, name: str, form: Form) -> int:
+    """Bytes, without the padding of last tiles."""
+    numbers = sum(math.prod(shape) for _, shape in planned.plan[name])
+    if not _is_matrix(name):
+        return 4 * numbers
+    bits = 8 if form == "int8" else gguf_blocks.BITS[planned.source.types[planned.plan[name][0][0]]]
+    return numbers // GROUP * (GROUP * bits // 8 + (2 if bits == 8 else 4))
 
 
 def _as_in_file(planned: Planned, name: str) -> PackedMatrix:

@@ -23,8 +23,13 @@ class CpuRunner(TorchRunner):
         return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
     def free_bytes(self) -> int | None:
-        available = available_bytes()
-        return None if available is None else max(0, available - max(RESERVE, available // SHARE))
+        return free_cpu_bytes()
+
+
+def free_cpu_bytes() -> int | None:
+    """What a KV pool may take of the machine's memory now; None: not known."""
+    available = available_bytes()
+    return None if available is None else max(0, available - max(RESERVE, available // SHARE))
 
 
 def cpu_dtype() -> torch.dtype:

@@ -96,7 +96,7 @@ def test_rejected_drafts_are_overwritten(checkpoints):
 
 
 def test_only_the_logits_asked_for(checkpoints):
-    from engine.runner.torch_runner import dummy_batch
+    from engine.runner.pooled import dummy_batch
 
     directory, _ = checkpoints("llama")
     runner = runner_of(directory)

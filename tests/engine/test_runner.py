@@ -22,7 +22,8 @@ from engine.model.store import ModelFiles
 from engine.runner import cpu
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.build import build_runner, pick_device, pick_dtype
-from engine.runner.torch_runner import TorchRunner, dummy_batch
+from engine.runner.pooled import dummy_batch
+from engine.runner.torch_runner import TorchRunner
 from tests.support import tiny_models
 from tests.support.paged import Driven, Driver
 

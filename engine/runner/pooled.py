@@ -1,0 +1,126 @@
+"""What every runner does with its KV pool: keep it within memory, resize it, and warm up over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from engine.config import Model
+from engine.formulas import kv_bytes_per_token
+from engine.memory import resident_bytes
+from engine.model.architecture import ModelConfig
+from engine.records import Memory
+from engine.runner.base import OutOfDeviceMemory
+from engine.runner.batch import Ints, PackedBatch
+from engine.runner.kv_pool import KVPool
+
+WARM_PREFILL = 32  # tokens; the chunk that warm-up computes
+WARM_DECODES = (1, 2, 4, 8, 16)  # rows
+
+
+class PooledRunner:
+    """See `engine.runner.base.Runner`. A subclass has `execute`, `free_bytes` and `weight_bytes`."""
+
+    name = ""
+
+    def __init__(self, config: ModelConfig, model: Model, pool: KVPool, baseline: int):
+        """`pool`: empty. `baseline`: resident bytes before the model came."""
+        self.config, self.model, self.block_size = config, model, pool.block_size
+        self.notices = list(config.notices)
+        self._pool, self._baseline = pool, baseline
+
+    @property
+    def num_blocks(self) -> int:
+        return self._pool.num_blocks
+
+    def execute(self, batch: PackedBatch) -> torch.Tensor:
+        raise NotImplementedError
+
+    def free_bytes(self) -> int | None:
+        """What the pool may grow by, with a reserve left for a step's own memory; None: not known."""
+        raise NotImplementedError
+
+    @property
+    def weight_bytes(self) -> int:
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def resize(self, num_blocks: int) -> None:
+        """Raises OutOfDeviceMemory."""
+        grown = (num_blocks - self.num_blocks) * self._pool.bytes_per_block
+        # one layer stands in both sizes while it is copied
+        needed = grown + self._pool.bytes // len(self._pool.layers)
+        free = self.free_bytes()
+        if grown > 0 and free is not None and needed > free:
+            raise OutOfDeviceMemory(num_blocks * self._pool.bytes_per_block, free + self._pool.bytes)
+        try:
+            self._pool.resize(num_blocks)
+        except (RuntimeError, MemoryError):
+            raise OutOfDeviceMemory(
+                num_blocks * self._pool.bytes_per_block, (self.free_bytes() or 0) + self._pool.bytes
+            ) from None
+
+    def max_blocks(self) -> int:
+        free = self.free_bytes()
+        if free is None:
+            free = 1 << 30  # unknown: a GiB is there on any machine that runs this
+        return max(1, self.num_blocks + free // self._pool.bytes_per_block)
+
+    def memory(self) -> Memory:
+        return Memory(
+            weights=self.weight_bytes,
+            kv_pool=self._pool.bytes,
+            resident=resident_bytes(),
+            baseline=self._baseline,
+        )
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        decodes = [rows for rows in WARM_DECODES if rows <= self.num_blocks]
+        prefill = min(WARM_PREFILL, self.num_blocks * self.block_size, self.config.max_positions)
+        for lengths in (*([1] * rows for rows in decodes), [prefill]):
+            self.execute(dummy_batch(lengths, self.block_size))
+        touched = max(decodes[-1], -(-prefill // self.block_size))  # blocks
+        for keys, values in self._pool.layers:
+            keys[:, :touched].zero_()
+            values[:, :touched].zero_()
+
+
+def dummy_batch(lengths: Sequence[int], block_size: int) -> PackedBatch:
+    """A batch of token 0 with a row for each length, from position 0, blocks given out in order."""
+    tokens = np.array(lengths, dtype=np.int64)  # (R)
+    held = -(-tokens // block_size)
+    row_starts: Ints = np.concatenate(([0], np.cumsum(tokens)))
+    first = np.cumsum(held) - held
+    tables = first[:, None] + np.minimum(np.arange(held.max()), held[:, None] - 1)
+    positions = np.arange(row_starts[-1]) - np.repeat(row_starts[:-1], tokens)
+    return PackedBatch(
+        tokens=np.zeros(row_starts[-1], np.int64),
+        positions=positions,
+        slots=np.repeat(first, tokens) * block_size + positions,
+        row_starts=row_starts,
+        contexts=tokens,
+        tables=tables,
+        logit_index=row_starts[1:] - 1,
+    )
+
+
+def describe(config: ModelConfig, parameters: int, name: str, form: str, weight_bytes: int, kv: torch.dtype) -> Model:
+    """The record that limits, formulas and the window know the model by. `form`: of the weights; `kv`: of the cache."""
+    return Model(
+        name=name,
+        architecture=config.architecture,
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        hidden=config.hidden,
+        vocabulary=config.vocabulary,
+        max_positions=config.max_positions,
+        parameters=parameters,
+        weight_bytes=weight_bytes,
+        dtype=form,
+        kv_bytes_per_token=kv_bytes_per_token(config.layers, config.kv_heads, config.head_dim, kv.itemsize),
+    )
