@@ -11,7 +11,9 @@ from typing import Literal
 import msgspec
 
 DraftMethod = Literal["off", "ngram"]
-Dtype = Literal["auto", "float32", "bfloat16"]
+# The form of the weights: "file" is a GGUF file's own 4 or 8 bits, "int8" any checkpoint rounded to 8; both CPU only.
+# Keys and values are of the same floats, float16 beside weights in bits. "auto": see engine/runner/forms.py.
+Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]
 
 BLOCK_SIZES = (8, 16, 32, 64, 128)  # tokens; a power of two keeps slot arithmetic to shifts and masks

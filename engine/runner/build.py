@@ -1,4 +1,4 @@
-"""From a configuration and model files to a runner: picks device and dtype, loads, makes the pool."""
+"""From a configuration and model files to a runner: picks the device and the form of weights, loads, makes the pool."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import torch
 from engine.config import EngineConfig
 from engine.memory import give_back, plainly, ran_out, resident_bytes
 from engine.model.cache import Progress, no_progress
+from engine.model.packed_weights import read_packed
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
-from engine.model.weights import load
+from engine.model.tensor_plan import Planned, open_planned
+from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner, cpu_dtype
 from engine.runner.cuda import CudaRunner, exact_float32
+from engine.runner.forms import PACKED, choose
 
 MIN_BLOCKS = 4  # the low end of the setting
 
@@ -23,12 +26,11 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     if config.threads:
         torch.set_num_threads(config.threads)
     device = pick_device(config.device)
-    dtype = pick_dtype(config.dtype, device)
+    planned = open_planned(files)
+    choice = choose(config.dtype, device.type, planned)
     exact_float32()
-    kind = CudaRunner if device.type == "cuda" else CpuRunner
     try:
-        model, weights = load(files, dtype, device, progress)
-        runner = kind(model, weights, files.name, dtype, device, config.block_size, 0, baseline, consume=True)
+        runner = _make(config, choice.form, planned, files.name, device, baseline, progress)
         give_back()
         progress("making the KV pool", 0, 0)
         asked = config.settings.kv_blocks
@@ -38,13 +40,35 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
         if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
             raise
         raise ModelProblem(
-            f"{files.name} in {str(dtype).removeprefix('torch.')} doesn't fit into the memory of {device}: "
-            f"{plainly(error)}; "
+            f"{files.name} in {choice.form} doesn't fit into the memory of {device}: {plainly(error)}; "
             "take a smaller model, bfloat16, or the other device"
         ) from None
+    if choice.notice:
+        runner.notices.append(choice.notice)
     if fits < asked:
         runner.notices.append(f"kv_blocks lowered from {asked:,} to {fits:,}: no more fit beside the weights")
     return runner
+
+
+def _make(
+    config: EngineConfig,
+    form: str,
+    planned: Planned,
+    name: str,
+    device: torch.device,
+    baseline: int,
+    progress: Progress,
+) -> Runner:
+    """Over an empty pool. Each form's modules are imported only when it is the one."""
+    if form in PACKED:
+        from engine.runner.packed import PackedRunner
+
+        packed = read_packed(planned, form, progress)
+        return PackedRunner(planned.config, packed, name, config.threads, config.block_size, 0, baseline)
+    dtype = getattr(torch, form)
+    kind = CudaRunner if device.type == "cuda" else CpuRunner
+    weights = read(planned, dtype, device, progress)
+    return kind(planned.config, weights, name, dtype, device, config.block_size, 0, baseline, consume=True)
 
 
 def pick_device(asked: str) -> torch.device:
