@@ -220,12 +220,11 @@ def _pick(line, number, model, step):
 
 
 @njit(nogil=True)
-def _clock(rank, step, op, since):
-    """Put the time since `since` to an op; now."""
+def _clock(rank, at, since):
+    """Put the time since `since` to the op whose ticks stand at `at`; now."""
     if rank:
         return since
     now = ticks()
-    at = step.times + 8 * op
     set_number(at, number_at(at) + now - since)
     return now
 
@@ -238,62 +237,63 @@ def forward(rank, number, lines, models, layers, steps):
     """
     model, step = models[0], steps[0]
     rows, hidden, inner = step.count, model.hidden, model.intermediate
-    stream = hidden * 4
+    stream, gates = hidden * 4, inner * 8
     wide = (model.heads + 2 * model.kv_heads) * model.head_dim * 4
-    line = lines
+    nothing = np.int64(0)  # between rows of a bias; a literal 0 would be a type of its own, and compiled for apart
+    line, times = lines, step.times
     since = ticks()
     if not _embed(line, number, model, step):
         return
-    since = _clock(rank, step, _EMBED, since)
+    since = _clock(rank, times + 8 * _EMBED, since)
     for i in range(model.layers):
         layer = layers[i]
         line += LINE
         if not _normalise(line, number, step, rows, hidden, step.x, layer.attention_norm, model.epsilon):
             return
-        since = _clock(rank, step, _NORM, since)
+        since = _clock(rank, times + 8 * _NORM, since)
         line += LINE
-        if not _multiply(line, number, step, rows, layer.qkv, layer.qkv.start, 0, step.qkv, wide):
+        if not _multiply(line, number, step, rows, layer.qkv, layer.qkv.start, nothing, step.qkv, wide):
             return
-        since = _clock(rank, step, _QKV, since)
+        since = _clock(rank, times + 8 * _QKV, since)
         line += LINE
         if not _rotate(line, number, model, layer, step):
             return
-        since = _clock(rank, step, _ROPE, since)
+        since = _clock(rank, times + 8 * _ROPE, since)
         line += LINE
         if not _attend(line, number, rank, model, layer, step):
             return
-        since = _clock(rank, step, _ATTENTION, since)
+        since = _clock(rank, times + 8 * _ATTENTION, since)
         line += LINE
         if not _quantise(line, number, step, model.heads * model.head_dim, layer.output_bias, hidden):
             return
-        since = _clock(rank, step, _QUANTISE, since)
+        since = _clock(rank, times + 8 * _QUANTISE, since)
         line += LINE
         if not _multiply(line, number, step, rows, layer.output, step.x, stream, step.x, stream):
             return
-        since = _clock(rank, step, _OUTPUT, since)
+        since = _clock(rank, times + 8 * _OUTPUT, since)
         line += LINE
         if not _normalise(line, number, step, rows, hidden, step.x, layer.mlp_norm, model.epsilon):
             return
-        since = _clock(rank, step, _NORM, since)
+        since = _clock(rank, times + 8 * _NORM, since)
         line += LINE
-        if not _multiply(line, number, step, rows, layer.gate_up, layer.gate_up.start, 0, step.gate_up, 8 * inner):
+        if not _multiply(line, number, step, rows, layer.gate_up, layer.gate_up.start, nothing, step.gate_up, gates):
             return
-        since = _clock(rank, step, _GATE_UP, since)
+        since = _clock(rank, times + 8 * _GATE_UP, since)
         line += LINE
         if not _swiglu(line, number, step, inner, layer.down_bias, hidden):
             return
-        since = _clock(rank, step, _SWIGLU, since)
+        since = _clock(rank, times + 8 * _SWIGLU, since)
         line += LINE
         if not _multiply(line, number, step, rows, layer.down, step.x, stream, step.x, stream):
             return
-        since = _clock(rank, step, _DOWN, since)
+        since = _clock(rank, times + 8 * _DOWN, since)
     line += LINE
     if step.wanted_count == 0:
         return
     if not _pick(line, number, model, step):
         return
-    since = _clock(rank, step, _NORM, since)
+    since = _clock(rank, times + 8 * _NORM, since)
     line += LINE
     head = model.head
-    if _multiply(line, number, step, step.wanted_count, head, head.start, 0, step.logits, head.tiles * 64):
-        _clock(rank, step, _HEAD, since)
+    if _multiply(line, number, step, step.wanted_count, head, head.start, nothing, step.logits, head.tiles * 64):
+        _clock(rank, times + 8 * _HEAD, since)
