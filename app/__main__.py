@@ -8,7 +8,7 @@ import sys
 
 COMMANDS = {
     "generate": ("app.generate", "serve prompts together and print what they give"),
-    "doctor": ("app.doctor", "check Python, torch, device, driver, Qt and the model cache"),
+    "doctor": ("app.doctor", "check Python, torch, device, driver, numba, Qt and the model cache"),
     "shot": ("app.shot", "take a picture of the live window"),
     "bench": ("app.bench", "measure the engine and the window"),
 }

@@ -48,6 +48,12 @@ except ImportError as error:
 print(json.dumps(found))
 """
 
+NUMBA_TRIAL = """
+import json, numba
+from engine.cpu.vector import DOT_256, DOT_512
+print(json.dumps({"version": numba.__version__, "bytes": 64 if DOT_512 else 32 if DOT_256 else 0}))
+"""
+
 QT_TRIAL = """
 import json
 from PySide6.QtGui import QGuiApplication
@@ -111,6 +117,7 @@ def examine() -> list[Check]:
         device(torch, has_driver=driver[0].state == "ok"),
         *driver,
         triton(torch),
+        *packed(*trial(NUMBA_TRIAL)),
         *window(),
         model_cache(),
     ]
@@ -223,6 +230,20 @@ def triton(found: dict) -> Check:
         return Check("Triton", "note", "not available for this system; the CPU needs none")
     remedy = "pip install triton, for CUDA's kernels; the CPU needs none"
     return Check("Triton", "missing", "not installed", remedy)
+
+
+def packed(found: dict, error: str) -> list[Check]:
+    """What the CPU needs for weights in 4 or 8 bits: numba, and an instruction that multiplies bytes."""
+    if not found:
+        return [
+            Check("numba", "missing", error, "pip install 'numba>=0.68,<0.69'; without it weights are held as floats"),
+            Check("VNNI", "note", "not known without numba", "see numba"),
+        ]
+    checks = [Check("numba", "ok", found["version"])]
+    if found["bytes"]:
+        return [*checks, Check("VNNI", "ok", f"this CPU multiplies {found['bytes']} bytes in an instruction")]
+    remedy = "nothing to install; weights are held as floats, and --dtype file or int8 are slow here"
+    return [*checks, Check("VNNI", "note", "this CPU has no instruction for products of bytes", remedy)]
 
 
 def window() -> list[Check]:

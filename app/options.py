@@ -55,7 +55,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="a Hugging Face directory, a .gguf file, or a hub id (default: SmolLM2-135M-Instruct)",
     )
-    group.add_argument("--dtype", choices=get_args(Dtype), default="auto", help="precision of weights and KV cache")
+    group.add_argument(
+        "--dtype",
+        choices=get_args(Dtype),
+        default="auto",
+        help="form of the weights: a GGUF file's own 4 or 8 bits ('file') or any model rounded to 8 bits ('int8'), "
+        "both on the CPU only and with float16 keys and values; or floats (default: auto, what suits device and model)",
+    )
     group.add_argument("--device", choices=get_args(Device), default="auto", help="where the model runs")
     group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of the engine (0: all cores)")
     group.add_argument(

@@ -13,7 +13,7 @@ from engine.model.store import ModelFiles
 from engine.model.tensor_plan import Planned, open_planned
 from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
-from engine.runner.cpu import CpuRunner, cpu_dtype
+from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, exact_float32
 from engine.runner.forms import PACKED, choose
 
@@ -78,9 +78,3 @@ def pick_device(asked: str) -> torch.device:
     if asked == "cuda" and not torch.cuda.is_available():
         raise ModelProblem("device 'cuda' was asked for, but torch sees no CUDA card; take device 'cpu' or 'auto'")
     return torch.device(asked, torch.cuda.current_device()) if asked == "cuda" else torch.device(asked)
-
-
-def pick_dtype(asked: str, device: torch.device) -> torch.dtype:
-    if asked == "auto":
-        return torch.bfloat16 if device.type == "cuda" else cpu_dtype()
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked]

@@ -24,7 +24,8 @@ def test_on_this_machine(capsys: pytest.CaptureFixture) -> None:
     answer = json.loads(capsys.readouterr().out)
     names = [check["name"] for check in answer["checks"]]
     assert names == [
-        "Python", "packages", "torch", "device", "driver", "NVML", "Triton", "Qt", "fonts", "display", "model cache"
+        "Python", "packages", "torch", "device", "driver", "NVML", "Triton", "numba", "VNNI", "Qt", "fonts",
+        "display", "model cache",
     ]
     assert answer["ok"] and code == 0, answer
     for check in answer["checks"]:
@@ -119,6 +120,16 @@ def test_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.triton({}).state == "missing"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert doctor.triton({}).state == "note"
+
+
+def test_numba_and_byte_products() -> None:
+    numba, products = doctor.packed({"version": "0.68.0", "bytes": 64}, "")
+    assert (numba.state, numba.detail, products.state) == ("ok", "0.68.0", "ok") and "64 bytes" in products.detail
+    _, products = doctor.packed({"version": "0.68.0", "bytes": 0}, "")
+    assert products.state == "note" and "floats" in products.remedy and not products.essential
+    numba, products = doctor.packed({}, "No module named 'numba'")
+    assert numba.state == "missing" and "pip install 'numba" in numba.remedy and not numba.essential
+    assert (products.state, products.remedy) == ("note", "see numba")
 
 
 def window(monkeypatch: pytest.MonkeyPatch, trouble: str, *answers: tuple[dict, str]) -> list[Check]:

@@ -12,7 +12,7 @@
 | prompts file | app/test_generate: bad_file_is_named |
 | no display | app/test_display; test_faults_window: a_display_that_cannot_be_opened |
 | no NVIDIA driver, NVML values that are N/A | app/test_nvml; app/test_doctor: driver_and_nvml |
-| CUDA asked for without CUDA | engine/test_runner: devices_and_dtypes |
+| CUDA asked for without CUDA | engine/test_runner: devices |
 | out of memory | engine/test_runner: pool_that_does_not_fit, first_pool, no_memory_at_all; engine/test_worker: memory_that_runs_out; failed_allocations, weights_without_room, a_pass_without_room, a_limit_on_addresses, a_slip_of_the_finger |
 | child killed, crashed, stopped | engine/test_client: killed_child, native_output; app/test_integration_lives; test_faults_window: a_stopped_engine_owes_an_answer, silence_is_said |
 | parent killed | engine/test_client: gone_two_seconds_after_its_parent |
@@ -43,13 +43,14 @@ from app.__main__ import main
 from app.options import typed
 from engine import memory
 from engine.config import WIDEST, EngineConfig, LiveSettings
-from engine.model import cache, checkpoint, gguf_tokenizer, safetensors_file, store, weights
+from engine.model import cache, checkpoint, gguf_tokenizer, safetensors_file, store, tensor_plan
 from engine.model.architecture import from_huggingface
 from engine.model.chat_template import ChatTemplate, TemplateProblem
 from engine.model.problem import ModelProblem
 from engine.records import Request
 from engine.runner import build as runner_build
-from engine.runner.torch_runner import TorchRunner, dummy_batch
+from engine.runner.pooled import dummy_batch
+from engine.runner.torch_runner import TorchRunner
 from engine.tokenizer import BadPrompt, Tokenizer
 from engine.worker import explain
 
@@ -193,9 +194,9 @@ def test_impossible_descriptions_are_refused_in_a_few_words(change):
 
 def test_more_layers_than_tensors_are_refused_before_they_are_planned(monkeypatch):
     config = from_huggingface(LLAMA | {"num_hidden_layers": 10**9})
-    monkeypatch.setattr(weights, "open_checkpoint", lambda files: SimpleNamespace(config=config, shapes={"a": (1,)}))
+    monkeypatch.setattr(tensor_plan, "open_checkpoint", lambda files: SimpleNamespace(config=config, shapes={"a": (1,)}))
     with pytest.raises(ModelProblem, match="1,000,000,000 layers"):
-        weights.load(SimpleNamespace(name="it"), torch.float32, torch.device("cpu"))
+        tensor_plan.open_planned(SimpleNamespace(name="it"))
 
 
 def test_json_nested_too_deep_is_a_broken_file(tmp_path):
@@ -319,12 +320,13 @@ def test_failed_allocations_are_told_from_other_errors(error, ran_out):
 
 
 def test_weights_without_room_are_a_model_problem(monkeypatch):
-    def load(*_: object) -> None:
+    def read(*_: object) -> None:
         raise RuntimeError(TORCHS + " allocate 5 bytes")
 
-    monkeypatch.setattr(runner_build, "load", load)
+    monkeypatch.setattr(runner_build, "open_planned", lambda files: SimpleNamespace(config=None))
+    monkeypatch.setattr(runner_build, "read", read)
     with pytest.raises(ModelProblem, match=r"doesn't fit .* smaller model") as problem:
-        runner_build.build_runner(EngineConfig(device="cpu"), SimpleNamespace(name="it"))
+        runner_build.build_runner(EngineConfig(device="cpu", dtype="float32"), SimpleNamespace(name="it"))
     assert "enforce" not in str(problem.value)
 
 

@@ -21,7 +21,7 @@ from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
 from engine.runner import cpu
 from engine.runner.base import OutOfDeviceMemory
-from engine.runner.build import build_runner, pick_device, pick_dtype
+from engine.runner.build import build_runner, pick_device
 from engine.runner.pooled import dummy_batch
 from engine.runner.torch_runner import TorchRunner
 from tests.support import tiny_models
@@ -160,15 +160,12 @@ def test_warm_up_leaves_an_empty_pool(directory: Path):
     assert all(not k.any() and not v.any() for k, v in runner._pool.layers)
 
 
-def test_devices_and_dtypes():
+def test_devices():
     assert pick_device("cpu").type == "cpu"
     if not torch.cuda.is_available():
         assert pick_device("auto").type == "cpu"
         with pytest.raises(ModelProblem, match="cuda"):
             pick_device("cuda")
-    assert pick_dtype("float32", torch.device("cpu")) == torch.float32
-    assert pick_dtype("auto", torch.device("cuda")) == torch.bfloat16
-    assert pick_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
 
 
 # --- groups of rows ---

@@ -155,6 +155,14 @@ def test_flags_of_vllm():
     assert "--speculative-config" not in off and "--no-enable-prefix-caching" in off
 
 
+def test_flags_of_a_form_that_vllm_has_not():
+    for form in ("file", "int8"):
+        assert shlex.split(flags.vllm(LiveSettings(), 16, "m", form))[3:5] == ["--dtype", "auto"]
+        assert shlex.split(flags.ours(LiveSettings(), 16, "m", form))[3:5] == ["--dtype", form]
+    assert "--dtype" not in flags.ours(LiveSettings(), 16, "m")
+    assert "--dtype int8" in flags.both(LiveSettings(), 16, "m", "m", "int8").split("# vLLM")[0]
+
+
 def test_our_flags_name_every_setting():
     words = shlex.split(flags.ours(LiveSettings(max_batch=3), 32))
     pairs = dict(w.split("=") for w in words if "=" in w)

@@ -9,10 +9,13 @@ import msgspec
 
 from engine.config import LiveSettings
 
+_VLLM_DTYPES = ("float32", "bfloat16")  # of ours; its 'auto' takes what the checkpoint says
 
-def ours(settings: LiveSettings, block_size: int, model: str = "default") -> str:
+
+def ours(settings: LiveSettings, block_size: int, model: str = "default", dtype: str = "auto") -> str:
     """One line that starts Servescope with these settings."""
     words = ["servescope"] + (["--model", model] if model != "default" else [])
+    words += ["--dtype", dtype] if dtype != "auto" else []
     for key, value in msgspec.structs.asdict(settings).items():
         words += ["--set", f"{key}={_plain(value)}"]
     words += ["--set", f"block_size={block_size}"]
@@ -20,8 +23,9 @@ def ours(settings: LiveSettings, block_size: int, model: str = "default") -> str
 
 
 def vllm(settings: LiveSettings, block_size: int, model: str, dtype: str = "auto") -> str:
-    """One line that starts vLLM with what it has of these settings; vLLM has no watermark flag."""
-    words = ["vllm", "serve", model, "--dtype", dtype]
+    """One line that starts vLLM with what it has of these settings; it has no flag for the watermark, and none that
+    takes a form of weights other than floats."""
+    words = ["vllm", "serve", model, "--dtype", dtype if dtype in _VLLM_DTYPES else "auto"]
     words += ["--max-num-seqs", str(settings.max_batch)]
     words += ["--max-model-len", str(settings.max_context)]
     words += ["--num-gpu-blocks-override", str(settings.kv_blocks)]
@@ -41,7 +45,8 @@ def vllm(settings: LiveSettings, block_size: int, model: str, dtype: str = "auto
 
 def both(settings: LiveSettings, block_size: int, model: str, name: str, dtype: str) -> str:
     """What 'Copy settings' puts on the clipboard."""
-    return f"# Servescope\n{ours(settings, block_size, model)}\n\n# vLLM\n{vllm(settings, block_size, name, dtype)}\n"
+    mine, theirs = ours(settings, block_size, model, dtype), vllm(settings, block_size, name, dtype)
+    return f"# Servescope\n{mine}\n\n# vLLM\n{theirs}\n"
 
 
 def _plain(value: object) -> str:
