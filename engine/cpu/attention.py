@@ -13,6 +13,9 @@ it nor their number change which operations it sees or their order. Keys that ar
 exact 0, and a sum of −0 (which + 0 would change) is made + 0 at the end. Lanes that nobody wrote may hold anything,
 NaN too: scores of such keys are replaced, their values never read.
 
+Asking the memory ahead for the next block gained a decode step 3 to 9 % where keys lie out of the caches' reach, and
+nothing elsewhere: not done.
+
 Queries come rotated and multiplied by d^−1/2 already. Knows nothing of sequences, threads and layers.
 """
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -61,9 +65,10 @@ def attend(
     float16 (K, blocks, block size, d); scratch float32 (`scratch_floats`), best on a border of 64 bytes.
     d is a multiple of 16 up to 256, the block size a power of two from 8.
     """
+    first = np.intp(0)  # a bare 0 is a type of its own: all would be compiled once more for it
     attend_heads(
-        token, count, position, kv_head, 0, heads // kv_heads, q, out, heads, kv_heads, head_dim, table, block_size,
-        keys, values, num_blocks, scratch,
+        token, count, position, kv_head, first, heads // kv_heads, q, out, heads, kv_heads, head_dim, table,
+        block_size, keys, values, num_blocks, scratch,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.cpu.attention import attend_heads, scratch_floats
+from engine.cpu.attention import attend, attend_heads, scratch_floats
 from tests.engine.cpu.pools import SHAPES, Pools, Shape, address
 
 BLOCK_SIZES = (8, 16, 32, 128)
@@ -121,3 +121,16 @@ def test_a_block_that_moves_changes_no_bit() -> None:
     other.table = np.arange(29, 19, -1, dtype=np.int64)
     other.pools.write(other.keys, other.values, other.table)
     assert one.attend([4]).tobytes() == other.attend([4]).tobytes()
+
+
+def test_attend_is_all_heads_of_the_group() -> None:
+    sequence = Sequence(Shape(6, 2, 64), 16, 50, 3)
+    shape, pools = sequence.shape, sequence.pools
+    out = np.zeros((_BEFORE + 3, 6, 64), np.float32)
+    scratch = np.empty(scratch_floats(3, 3, 50), np.float32)
+    for kv_head in range(2):
+        attend(
+            _BEFORE, 3, 47, kv_head, address(sequence.qkv), address(out), shape.heads, shape.kv_heads, shape.head_dim,
+            address(sequence.table), 16, address(pools.keys), address(pools.values), pools.num_blocks, address(scratch),
+        )  # fmt: skip
+    assert out[_BEFORE:].tobytes() == sequence.attend([3]).tobytes()
