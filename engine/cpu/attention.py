@@ -10,11 +10,11 @@ value converted from float16 serves them all. Three passes, every score kept in 
 
 The law here: a row's result depends on its own q, k, v and the block size, to the last bit. Neither the rows beside
 it nor their number change which operations it sees or their order. Keys that are there only for a later row add an
-exact 0, and a sum of −0 (which + 0 would change) is made + 0 at the end. Lanes that nobody wrote may hold anything,
-NaN too: scores of such keys are replaced, their values never read.
+exact 0, and a sum of −0, which + 0 would change (it takes a thread that flushes numbers near 0), is made + 0 at the
+end. Lanes that nobody wrote may hold anything, NaN too: scores of such keys are replaced, their values never read.
 
-Asking the memory ahead for the next block gained a decode step 3 to 9 % where keys lie out of the caches' reach, and
-nothing elsewhere: not done.
+Asking the memory ahead for the next block was tried: a tenth faster for 32 sequences of 1000 tokens, 0 to 6 % for 32
+of 160, nothing where the caches hold the keys. Not done.
 
 Queries come rotated and multiplied by d^−1/2 already. Knows nothing of sequences, threads and layers.
 """
