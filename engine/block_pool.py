@@ -7,8 +7,8 @@ that was never needed stays untouched. Only when none is free is a cached block 
 first; a table is let go of from its end, so that the tail of a prefix goes before its head.
 
 Every change of a block or a table is noted where it is made, and the notes are handed out once a step. Nothing here
-takes time in proportion to the pool, except `resize`, `drop_cache`, `check` and a keyframe. Contents of blocks,
-settings and the order of sequences are others' business.
+takes time in proportion to the pool, except `resize`, `drop_cache`, `check`, a keyframe, and `first_fit` and `gaps`,
+which only reserved allocation asks for. Contents of blocks, settings and the order of sequences are others' business.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ class BlockPool:
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
         self.filled = array("H", bytes(2 * num_blocks))  # tokens with valid K/V in it
         self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
-        self._free = list(range(num_blocks - 1, -1, -1))  # a stack: block 0 is taken first
+        self._free = dict.fromkeys(range(num_blocks - 1, -1, -1))  # a stack: block 0, the last, is taken first
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._sharers: dict[int, list[int]] = {}  # holders of blocks that have two or more, oldest first
         self._touched: set[int] = set()
+        self.stored = 0  # tokens in used blocks
+        self.empty = 0  # used blocks without any
+        self.releases = 0  # counts what can make room; while it stands still, what did not fit doesn't
         self._told = self._lowest = num_blocks  # size at the last drain, and the smallest since
         self._table_changes: list[tuple[int, int, int]] = []
 
@@ -74,13 +77,30 @@ class BlockPool:
         """Add `count` new blocks, owned alone, to the end of the table."""
         assert count <= self.available
         for _ in range(count):
-            block = self._free.pop() if self._free else self._evict()
-            assert self.refcount[block] == 0
-            self.state[block] = USED
-            self.refcount[block] = 1
-            self.filled[block] = 0
-            self.owner[block] = sequence.seq
-            self._append(sequence, block)
+            self._take(sequence, self._free.popitem()[0] if self._free else self._evict())
+
+    def reserve(self, sequence: Sequence, first: int, count: int) -> None:
+        """Add the `count` blocks from `first` on, none of them used, to the empty table of the sequence."""
+        assert not sequence.table
+        for block in range(first, first + count):
+            if block in self._free:
+                del self._free[block]
+            else:
+                self._cached.move_to_end(block, last=False)
+                self._evict()
+            self._take(sequence, block)
+
+    def first_fit(self, count: int) -> int:
+        """The lowest block that begins `count` in a row that nobody uses; −1 if there are no such."""
+        used = np.frombuffer(self.state, dtype=np.uint8) == USED
+        return used.tobytes().find(bytes(count))
+
+    def gaps(self, count: int) -> int:
+        """Blocks that nobody uses, in rows of fewer than `count`."""
+        used = np.frombuffer(self.state, dtype=np.uint8) == USED
+        edges = np.flatnonzero(np.diff(used, prepend=True, append=True))  # where a row begins, where it ends
+        lengths = edges[1::2] - edges[::2]
+        return int(lengths[lengths < count].sum())
 
     def attach(self, sequence: Sequence, blocks: Iterable[int]) -> None:
         """Add cached or used blocks of known contents to the table, by reference."""
@@ -91,6 +111,7 @@ class BlockPool:
                 del self._cached[block]
                 self.state[block] = USED
                 self.owner[block] = sequence.seq
+                self.stored += self.block_size
             else:
                 self._sharers.setdefault(block, [self.owner[block]]).append(sequence.seq)
             self.refcount[block] = count + 1
@@ -115,6 +136,8 @@ class BlockPool:
             held = end - index * size
             self.filled[block] = held if held < size else size
             self._touched.add(block)
+        self.stored += end - start
+        self.empty -= -(-end // size) + -start // size  # blocks that had no token before
 
     # --- prefix cache ---
 
@@ -141,9 +164,10 @@ class BlockPool:
         return found
 
     def seal(self, sequence: Sequence) -> None:
-        """Make the full blocks of computed, final tokens findable. Of equal blocks the first stays."""
+        """Make the full blocks of computed, final tokens findable, but not those of a reservation, which shares none.
+        Of equal blocks the first stays."""
         count = sequence.computed // self.block_size
-        if sequence.sealed >= count:
+        if sequence.sealed >= count or sequence.reserved:
             return
         hashes = self.hash_blocks(sequence, count)
         for index in range(sequence.sealed, count):
@@ -171,7 +195,7 @@ class BlockPool:
             for block in [b for b in self._cached if b >= num_blocks]:
                 del self._cached[block]
                 del self._block_of[self._hash_of.pop(block)]
-            self._free = [b for b in self._free if b < num_blocks]
+            self._free = {b: None for b in self._free if b < num_blocks}
             self._touched = {b for b in self._touched if b < num_blocks}
             del self.state[num_blocks:], self.refcount[num_blocks:], self.filled[num_blocks:], self.owner[num_blocks:]
         else:
@@ -181,8 +205,9 @@ class BlockPool:
             self.filled.extend(array("H", bytes(2 * more)))
             self.owner.extend(array("I", [NONE]) * more)
             # under the stack: blocks at the front of the pool are taken before the new ones
-            self._free = [*range(num_blocks - 1, old - 1, -1), *self._free]
+            self._free = {**dict.fromkeys(range(num_blocks - 1, old - 1, -1)), **self._free}
         self.num_blocks = num_blocks
+        self.releases += 1
         self._lowest = min(self._lowest, num_blocks)
 
     # --- telemetry ---
@@ -215,6 +240,16 @@ class BlockPool:
 
     # --- within ---
 
+    def _take(self, sequence: Sequence, block: int) -> None:
+        """A block without contents, owned alone, at the end of the table."""
+        assert self.refcount[block] == 0
+        self.state[block] = USED
+        self.refcount[block] = 1
+        self.filled[block] = 0
+        self.owner[block] = sequence.seq
+        self.empty += 1
+        self._append(sequence, block)
+
     def _append(self, sequence: Sequence, block: int) -> None:
         self._table_changes.append((sequence.seq, len(sequence.table), block))
         sequence.table.append(block)
@@ -236,7 +271,12 @@ class BlockPool:
             self.owner[block] = holders[0]
             if count == 1:
                 del self._sharers[block]
-        elif block in self._hash_of:
+            return
+        filled = self.filled[block]
+        self.stored -= filled
+        self.empty -= not filled
+        self.releases += 1
+        if block in self._hash_of:
             self.state[block] = CACHED
             self._cached[block] = None
         else:
@@ -246,7 +286,7 @@ class BlockPool:
         self.state[block] = FREE
         self.filled[block] = 0
         self.owner[block] = NONE
-        self._free.append(block)
+        self._free[block] = None
         self._touched.add(block)
 
     def check(self, sequences: Iterable[Sequence]) -> None:
@@ -278,6 +318,8 @@ class BlockPool:
                 assert sorted(self._sharers[block]) == sorted(held_by)
                 assert self._sharers[block][0] == owner[block]
         assert self._sharers.keys() == {b for b, h in holders.items() if len(h) > 1}
+        used = fills[state == USED]
+        assert self.stored == int(used.sum()) and self.empty == int(np.count_nonzero(used == 0))
         assert np.all(owner[state == FREE] == NONE) and np.all(fills[state == FREE] == 0)
         assert np.all(fills[state == CACHED] == self.block_size)
         assert self._cached.keys() <= self._hash_of.keys()

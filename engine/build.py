@@ -72,7 +72,9 @@ def build(config: EngineConfig, progress: Progress) -> Built:
 
 
 def fit(settings: LiveSettings, bounds: dict[str, Limit], block_size: int) -> tuple[LiveSettings, list[str]]:
-    """First settings, lowered to what the model and the memory allow, and what was lowered and why."""
+    """First settings with the block size that was built, lowered to what the model and the memory allow; and what was
+    lowered and why."""
+    settings = msgspec.structs.replace(settings, block_size=block_size)
     notices: list[str] = []
 
     def lower(key: str, most: int, why: str) -> None:

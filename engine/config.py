@@ -15,6 +15,10 @@ DraftMethod = Literal["off", "ngram"]
 # Keys and values are of the same floats, float16 beside weights in bits. "auto": see engine/runner/forms.py.
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]
+Preemption = Literal["recompute", "swap"]  # what becomes of a preempted sequence's K/V: forgotten, or moved to the host
+Admission = Literal["prompt", "chunk"]  # room for the whole prompt, or only for what its next chunk needs
+Allocation = Literal["paged", "reserved"]  # blocks as they are needed, or the request's maximum in a row from admission
+Batching = Literal["continuous", "static"]  # join whenever there is room, or not before all have left
 
 BLOCK_SIZES = (8, 16, 32, 64, 128)  # tokens; a power of two keeps slot arithmetic to shifts and masks
 
@@ -33,12 +37,18 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 16  # sequences running at once
     max_context: int = 2048  # tokens, prompt and output; binds requests admitted later
     kv_blocks: int = 512  # size of the KV pool
+    block_size: int = 16  # tokens; another one rebuilds the pool, and what ran is computed again
     token_budget: int = 256  # tokens scheduled in one step, drafts included
     draft_length: int = 4  # γ, drafted tokens per sequence and pass; 0 = off
     draft_method: DraftMethod = "ngram"
     chunked_prefill: bool = True  # off: a prompt is computed whole, before any decode
     prefix_cache: bool = True
     watermark: float = 0.01  # share of the pool that admission leaves free, so that running rows can grow
+    admission: Admission = "prompt"
+    allocation: Allocation = "paged"  # of what is admitted from now on: who runs keeps what it has
+    batching: Batching = "continuous"
+    preemption: Preemption = "recompute"
+    swap_blocks: int = 0  # size of the host pool that preemption by swap moves to
     # Sampling of requests that don't set their own.
     temperature: float = 0.0  # 0 = greedy
     top_k: int = 0  # 0 = off
@@ -47,7 +57,8 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What needs a rebuild to change: the model, where and in what precision it runs, the block size."""
+    """What needs a restart to change: the model, where and in what precision it runs. `block_size` is what the engine
+    starts with; the live setting follows it."""
 
     model: str = "default"  # "default", a Hugging Face directory, a .gguf file, or a hub id
     dtype: Dtype = "auto"
@@ -90,9 +101,11 @@ _UNITS = {
     "max_batch": "sequences",
     "max_context": "tokens",
     "kv_blocks": "blocks",
+    "block_size": "tokens",
     "token_budget": "tokens per step",
     "draft_length": "tokens",
     "watermark": "of the pool",
+    "swap_blocks": "blocks, 0 = none",
     "temperature": "",
     "top_k": "tokens, 0 = off",
     "top_p": "",
@@ -103,16 +116,21 @@ MAX_DRAFT = 16  # beyond this a pass verifies mostly rejected work
 MAX_BUDGET = 16_384
 
 
-def limits(model: Model, block_size: int, kv_blocks_max: int) -> dict[str, Limit]:
-    """The absolute range of each numeric setting for this model; `validate` adds what binds them together."""
+def limits(model: Model, block_size: int, kv_blocks_max: int, swap_blocks_max: int | None = None) -> dict[str, Limit]:
+    """The absolute range of each numeric setting for this model; `validate` adds what binds them together.
+
+    `swap_blocks_max`: of the host pool, where its memory isn't the KV pool's own."""
     context = model.max_positions
+    host = kv_blocks_max if swap_blocks_max is None else swap_blocks_max
     ranges: dict[str, tuple[float, float, str]] = {
         "max_batch": (1, MAX_BATCH, "upper end of what this engine schedules"),
         "max_context": (16, context, f"the model was trained for {context:,} tokens"),
         "kv_blocks": (4, kv_blocks_max, f"memory: {kv_blocks_max:,} blocks fit beside the weights"),
+        "block_size": (BLOCK_SIZES[0], BLOCK_SIZES[-1], "larger blocks stay half empty"),
         "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
         "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
         "watermark": (0.0, 0.5, "half the pool"),
+        "swap_blocks": (0, host, f"memory: {host:,} blocks fit on the host"),
         "temperature": (0.0, 5.0, ""),
         "top_k": (0, model.vocabulary, "size of the vocabulary"),
         "top_p": (0.01, 1.0, ""),
@@ -160,6 +178,16 @@ def validate(
     `needed_by`: that sequence, in words.
     """
     check_ranges(settings, bounds)
+    if settings.block_size not in BLOCK_SIZES:
+        raise SettingRefused(
+            "block_size",
+            f"block_size {settings.block_size} is not a power of two: take one of {', '.join(map(str, BLOCK_SIZES))}",
+        )
+    if settings.preemption == "swap" and not settings.swap_blocks:
+        raise SettingRefused(
+            "swap_blocks",
+            "preemption by swap needs a host pool and swap_blocks is 0; raise swap_blocks, or take recompute",
+        )
     if settings.token_budget < settings.max_batch:
         raise SettingRefused(
             "token_budget",

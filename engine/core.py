@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from engine import config, records
 from engine.block_pool import BlockPool
 from engine.commit import Commit
@@ -53,6 +55,7 @@ class Engine:
         seed: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ):
+        settings = replace(settings, block_size=runner.block_size)
         config.validate(settings, bounds, runner.block_size)
         assert runner.num_blocks == settings.kv_blocks
         self.runner = runner
@@ -214,6 +217,9 @@ class Engine:
             drafts=drafts,
             draft_text=done.draft_text,
             settings=self.settings,
+            stored=self.pool.stored,
+            empty=self.pool.empty,
+            gaps=self.scheduler.admission.gaps,
             memory=memory,
             top=top,
         )

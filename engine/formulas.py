@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -46,6 +47,33 @@ def waste(stored_tokens: int, blocks_held: int, block_size: int) -> float:
     """Share of held KV slots that hold no token; 0 when nothing is held."""
     held = blocks_held * block_size
     return 1 - stored_tokens / held if held else 0.0
+
+
+class Waste(NamedTuple):
+    """KV slots that are held and hold no token, in tokens, by why; `stored` are those that hold one.
+
+    `reserved`: in blocks without any token. `last_block`: unfilled ends of blocks with some. `gaps`: in blocks that
+    nobody uses, in runs too short for the request that waits for one.
+    """
+
+    stored: int
+    reserved: int
+    last_block: int
+    gaps: int
+
+    @property
+    def held(self) -> int:
+        return sum(self)
+
+    @property
+    def share(self) -> float:
+        """1 − stored ÷ held, the sum of the parts' shares; over a run add the counts up first."""
+        return waste(self.stored, self.held, 1)
+
+
+def waste_parts(stored: int, used: int, empty: int, gaps: int, block_size: int) -> Waste:
+    """From a record's counts: tokens stored in used blocks, used blocks, those of them without a token, gap blocks."""
+    return Waste(stored, empty * block_size, (used - empty) * block_size - stored, gaps * block_size)
 
 
 # --- Speculative decoding (Leviathan et al. 2211.17192, Chen et al. 2302.01318) ---

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
-SCHEMA = 1
+SCHEMA = 2
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
@@ -211,6 +211,7 @@ class Admitted(_Struct):
     cached_tokens: int  # taken from the prefix cache, not computed
     limit: int  # tokens this sequence may come to hold
     again: bool  # back after a preemption
+    reserved: bool = False  # its table holds blocks for `limit` tokens from now on, in a row
 
 
 class Preempted(_Struct):
@@ -266,7 +267,8 @@ class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
     text: list[str] = []
 
 
-Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks"]
+# "static": somebody waits for the whole batch to end
+Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks", "static"]
 
 
 class StepRecord(_Struct):
@@ -293,6 +295,10 @@ class StepRecord(_Struct):
     drafts: bytes  # DRAFT, grouped by sequence, in position order
     draft_text: list[str]
     settings: LiveSettings  # in force during the step
+    # what `formulas.waste_parts` takes, after the step
+    stored: int = 0  # tokens in used blocks
+    empty: int = 0  # used blocks without any
+    gaps: int = 0  # blocks that nobody uses, in rows too short for the reservation that waits next
     memory: Memory | None = None  # when newly sampled
     top: list[TopTokens] = []
 
@@ -334,6 +340,7 @@ class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
     drafted: int
     accepted: int
+    reserved: bool = False
     prompt: str
     output: str
     label: str

@@ -7,8 +7,8 @@ left, so that a draft never takes a token or a block from anything that is certa
 prompts come first, whole or not at all, and decodes get the rest.
 
 A running row that finds no block takes one by preemption: the sequence served last gives up all of its blocks and
-returns to the queue, whose order puts it at the head of its priority. Admission asks for room for the whole prompt,
-beyond what running prefills still need and a watermark, so that it doesn't cause preemptions by itself.
+returns to the queue, whose order puts it at the head of its priority. Whether the head of the queue may come in is
+`admission`'s to say.
 
 Models, sampling, text and clocks are others' business; the clock is not read here.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
+from engine.admission import Admission, Offer, limit_of
 from engine.block_pool import BlockPool
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
@@ -50,6 +51,7 @@ class Scheduler:
         self.events = events
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
+        self.admission = Admission(pool)
         # of the step being planned
         self._rows: dict[int, ScheduledRow] = {}  # by seq, in plan order
         self._budget = 0
@@ -64,7 +66,7 @@ class Scheduler:
         """Finished or aborted: out of its queue, its blocks back to the pool."""
         (self.running if sequence.status == "running" else self.waiting).remove(sequence)
         sequence.status = "finished"
-        sequence.drafts = []
+        sequence.drafts, sequence.reserved = [], False
         self.pool.truncate(sequence, 0)
 
     def preempt(self, sequence: Sequence, cause: str, by: int = NONE, needed: int = 0) -> None:
@@ -74,6 +76,7 @@ class Scheduler:
         )
         self.running.remove(sequence)
         self.pool.truncate(sequence, 0)
+        sequence.reserved = False
         sequence.computed = 0
         sequence.drafts = []
         sequence.preemptions += 1
@@ -102,6 +105,7 @@ class Scheduler:
     def schedule(self) -> Plan:
         """Plan a step: tables hold every block that its rows write to."""
         self._rows, self._budget, self._preempted = {}, self.settings.token_budget, False
+        self.admission.begin(self.running)
         plan = Plan()
         if self.settings.chunked_prefill:
             short = self._decodes()
@@ -171,9 +175,13 @@ class Scheduler:
         self._budget -= own
 
     def _admit(self, plan: Plan, whole: bool) -> Bound | None:
-        """Admit from the head of the queue; what stopped it, None when the queue ran empty."""
-        settings, pool = self.settings, self.pool
-        promised: int | None = None
+        """Let in who may come; what stopped that, None when the queue ran empty."""
+        stopped = self._admit_all(plan, whole)
+        self.admission.end(stopped)
+        return stopped
+
+    def _admit_all(self, plan: Plan, whole: bool) -> Bound | None:
+        settings = self.settings
         cut = False
         while self.waiting:
             sequence = self.waiting[0]
@@ -181,52 +189,47 @@ class Scheduler:
                 sequence.status = "finished"
                 plan.turned_away.append(self.waiting.pop(0))
                 continue
+            if self.admission.closed(settings):
+                return "static"
             if self._preempted:
                 return "kv_blocks"  # room was made for a running row, not for this one
             if len(self.running) >= settings.max_batch:
                 return "batch_cap"
             if self._budget == 0:
                 return "token_budget"
-            hits = pool.lookup(sequence) if settings.prefix_cache else []
-            rest = sequence.known - len(hits) * pool.block_size
-            if whole and rest > self._budget:
-                return "token_budget"
-            if promised is None:
-                promised = self._promised()
-            need = blocks_for(sequence.known, pool.block_size) - len(hits)
-            spare = pool.available - sum(map(pool.is_cached, hits)) - promised
-            if self.running:
-                spare -= int(settings.watermark * pool.num_blocks)
-            if need > spare:
-                return "kv_blocks"
+            offer = self.admission.offer(sequence, settings, self.running, self._budget, whole)
+            if not isinstance(offer, Offer):
+                return offer
             if not sequence.limit:
                 plan.admitted.append(sequence)
-            self._start(sequence, hits)
-            own = min(rest, self._budget)
-            pool.grow(sequence, blocks_for(sequence.computed + own, pool.block_size) - len(hits))
-            self._plan(sequence, own)
-            promised += need + len(hits) - len(sequence.table)
-            cut = own < rest
+            self._start(sequence, offer)
+            self._plan(sequence, offer.own)
+            cut = sequence.computed + offer.own < sequence.known
         return "token_budget" if cut else None
 
-    def _promised(self) -> int:
-        """Blocks that running sequences will still ask for, to compute what they know now."""
-        size = self.pool.block_size
-        return sum(max(0, blocks_for(s.known, size) - len(s.table)) for s in self.running)
-
-    def _start(self, sequence: Sequence, hits: list[int]) -> None:
-        self.waiting.remove(sequence)
+    def _start(self, sequence: Sequence, offer: Offer) -> None:
+        self.waiting.pop(0)
         again = sequence.limit > 0
-        if not again:
-            most = sequence.prompt_tokens + sequence.request.max_tokens
-            sequence.limit = min(most, self.settings.max_context)
+        sequence.limit = limit_of(sequence, self.settings)
         sequence.status = "running"
         insort(self.running, sequence, key=_order)
-        self.pool.attach(sequence, hits)
-        sequence.sealed = len(hits)
-        sequence.computed = sequence.cached_tokens = len(hits) * self.pool.block_size
+        self.pool.attach(sequence, offer.hits)
+        sequence.sealed = len(offer.hits)
+        sequence.cached_tokens = len(offer.hits) * self.pool.block_size
+        sequence.computed = offer.computed
+        sequence.reserved = offer.first >= 0
+        if sequence.reserved:
+            self.pool.reserve(sequence, offer.first, offer.blocks)
+        else:
+            self.pool.grow(sequence, offer.blocks)
         self.events.append(
-            Admitted(seq=sequence.seq, cached_tokens=sequence.cached_tokens, limit=sequence.limit, again=again)
+            Admitted(
+                seq=sequence.seq,
+                cached_tokens=sequence.cached_tokens,
+                limit=sequence.limit,
+                again=again,
+                reserved=sequence.reserved,
+            )
         )
 
     def _drafts(self) -> Bound | None:
@@ -261,7 +264,7 @@ class Scheduler:
     def tidy(self, sequence: Sequence) -> None:
         """After a step, or one that failed: back go the blocks beyond the next token's, which drafts had taken."""
         keep = sequence.computed // self.pool.block_size + 1
-        if len(sequence.table) > keep:
+        if len(sequence.table) > keep and not sequence.reserved:
             self.pool.truncate(sequence, keep)
 
     def check(self) -> None:

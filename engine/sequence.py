@@ -41,6 +41,7 @@ class Sequence:
     drafts: list[int] = field(default_factory=list)  # proposed for the coming step
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of known tokens, as far as needed
     sealed: int = 0  # leading blocks of the table that were offered to the prefix cache (or came from it)
+    reserved: bool = False  # its table holds blocks for `limit` tokens, in a row, from admission on
 
     cached_tokens: int = 0  # taken from the prefix cache at the latest admission
     preemptions: int = 0
@@ -88,6 +89,7 @@ class Sequence:
             preemptions=self.preemptions,
             drafted=self.drafted,
             accepted=self.accepted,
+            reserved=self.reserved,
             prompt=prompt_text,
             output="".join(self.pieces),
             label=self.request.label,
@@ -101,10 +103,12 @@ class Sequence:
         full = -(-self.computed // block_size)
         if self.status == "running":
             assert self.cached_tokens <= self.computed < self.known < self.limit, self
-            # a block for the next token may be held already, never more
-            assert full <= len(self.table) <= self.computed // block_size + 1, self
+            if self.reserved:
+                assert len(self.table) == -(-self.limit // block_size) and self.sealed == 0, self
+            else:  # a block for the next token may be held already, never more
+                assert full <= len(self.table) <= self.computed // block_size + 1, self
             assert self.sealed <= self.computed // block_size, self
         else:
-            assert self.computed == 0 and not self.table and self.sealed == 0, self
+            assert self.computed == 0 and not self.table and self.sealed == 0 and not self.reserved, self
         if self.limit:
             assert self.known <= self.limit, self

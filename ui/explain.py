@@ -19,6 +19,7 @@ BOUNDS = {
     "batch_cap": "batch cap",
     "token_budget": "token budget",
     "kv_blocks": "KV blocks",
+    "static": "static batch",
 }
 SETTINGS = {
     "max_batch": "batch",
@@ -30,6 +31,12 @@ SETTINGS = {
     "chunked_prefill": "chunked prefill",
     "prefix_cache": "prefix cache",
     "watermark": "watermark",
+    "block_size": "block size",
+    "admission": "admission",
+    "allocation": "allocation",
+    "batching": "batching",
+    "preemption": "preemption",
+    "swap_blocks": "swap blocks",
     "temperature": "temperature",
     "top_k": "top-k",
     "top_p": "top-p",

@@ -37,6 +37,7 @@ class SequenceInfo:
         one_each_from: index of the first piece from which on each stands for one token.
         preempted: waits after having run.
         lost: computed tokens that its latest preemption threw away.
+        reserved: its table was made for its limit at admission.
         held: the blocks of its table when it last let go of them.
         finish_reason: "" while it lives.
     """
@@ -44,8 +45,8 @@ class SequenceInfo:
     __slots__ = (
         "accepted", "admitted", "arrival", "cached_tokens", "computed", "drafted", "finish_clock", "finish_reason",
         "finish_step", "first_token", "held", "known", "label", "last_token", "limit", "lost", "max_tokens", "number",
-        "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt", "prompt_tokens", "row",
-        "row_step", "seq", "status",
+        "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt", "prompt_tokens", "reserved",
+        "row", "row_step", "seq", "status",
     )  # fmt: skip
 
     def __init__(self, seq: int, number: int = 0, prompt_tokens: int = 0):
@@ -72,6 +73,7 @@ class SequenceInfo:
         self.one_each_from = 0
         self.preempted = False
         self.lost = 0
+        self.reserved = False
         self.held = _NO_BLOCKS
         self.finish_reason = ""
         self.finish_step = 0
@@ -93,7 +95,7 @@ class SequenceInfo:
         """Become what a keyframe says, keeping the finer text that is already known."""
         for name in ("number", "status", "prompt_tokens", "known", "computed", "max_tokens", "limit", "priority",
                      "arrival", "first_token", "last_token", "cached_tokens", "preemptions", "drafted", "accepted",
-                     "prompt", "label"):  # fmt: skip
+                     "reserved", "prompt", "label"):  # fmt: skip
             setattr(self, name, getattr(state, name))
         self.preempted = state.status == "waiting" and state.preemptions > 0
         text = self.text

@@ -127,6 +127,7 @@ class EngineState(Blocks):
             if self.settings is not None:
                 done.settings = (self.settings, settings)
             self.settings = settings
+            self.block_size = settings.block_size
             done.kinds |= Kinds.SETTINGS
         if settings.kv_blocks != self.num_blocks:
             self.resize_blocks(settings.kv_blocks, self.step)
@@ -188,7 +189,7 @@ class EngineState(Blocks):
         if isinstance(event, Admitted):
             info.status, info.preempted = "running", False
             info.computed = info.cached_tokens = event.cached_tokens
-            info.limit = event.limit
+            info.limit, info.reserved = event.limit, event.reserved
             if not info.admitted:
                 info.admitted = clock
             if not event.again:
@@ -197,7 +198,7 @@ class EngineState(Blocks):
             self._enqueue(self.running, event.seq)
         elif isinstance(event, Preempted):
             info.status, info.preempted = "waiting", True
-            info.computed, info.lost = 0, event.lost
+            info.computed, info.lost, info.reserved = 0, event.lost, False
             info.preemptions += 1
             _discard(self.running, event.seq)
             self._enqueue(self.waiting, event.seq)

@@ -79,7 +79,7 @@ class Synthetic:
         budget = max(256, 4 * sequences * 6, self._mean_blocks * block_size // 4)
         self.settings = LiveSettings(
             max_batch=sequences, kv_blocks=blocks, token_budget=min(budget, 16_384),
-            max_context=max(64, min(blocks * block_size // 2, 131_072)),
+            max_context=max(64, min(blocks * block_size // 2, 131_072)), block_size=block_size,
         )  # fmt: skip
         self.block_size, self.step, self.clock = block_size, 0, 1_000_000_000
         self._sequences, self._next = sequences, 1

@@ -47,6 +47,9 @@ RANGES = {
     "chunked_prefill": st.booleans(),
     "prefix_cache": st.booleans(),
     "watermark": st.sampled_from([0.0, 0.01, 0.2, 0.5]),
+    "admission": st.sampled_from(["prompt", "chunk"]),
+    "allocation": st.sampled_from(["paged", "reserved"]),
+    "batching": st.sampled_from(["continuous", "static"]),
 }
 
 
@@ -297,6 +300,9 @@ def test_soak_under_load(seed: int) -> None:
             "chunked_prefill": dice.random() < 0.7,
             "prefix_cache": dice.random() < 0.7,
             "watermark": dice.choice([0.0, 0.01, 0.2]),
+            "admission": dice.choice(["prompt", "chunk"]),
+            "allocation": dice.choice(["paged", "paged", "reserved"]),
+            "batching": dice.choice(["continuous"] * 4 + ["static"]),
         }[key]
 
     for _ in range(250):
@@ -319,7 +325,8 @@ def test_soak_under_load(seed: int) -> None:
         if roll < 0.3:
             machine.drag_pool(by=dice.randint(-6, 6))
         elif roll < 0.6:
-            machine.drag({key: one(key) for key in dice.sample(sorted(RANGES.keys() - {"kv_blocks"}), 1)})
+            key = dice.choice([*sorted(RANGES.keys() - {"kv_blocks"}), "max_batch", "max_batch"])
+            machine.drag({key: one(key)})
         elif roll < 0.7:
             machine.preempt(dice.randrange(8))
         elif roll < 0.8:

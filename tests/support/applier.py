@@ -113,6 +113,7 @@ class Applier:
                     "preemptions": 0,
                     "drafted": 0,
                     "accepted": 0,
+                    "reserved": False,
                     "prompt": event.prompt,
                     "output": "",
                     "label": event.label,
@@ -124,11 +125,13 @@ class Applier:
                 sequence["status"] = "running"
                 self.limits[event.seq] = sequence["limit"] = event.limit
                 sequence["cached_tokens"] = sequence["computed"] = event.cached_tokens
+                sequence["reserved"] = event.reserved
             case Preempted():
                 sequence = self.live[event.seq]
                 assert sequence["status"] == "running" and event.lost == sequence["computed"]
                 sequence["status"] = "waiting"
                 sequence["computed"] = 0
+                sequence["reserved"] = False
                 sequence["preemptions"] += 1
             case Aborted():
                 del self.live[event.seq]

@@ -16,9 +16,8 @@ def ours(settings: LiveSettings, block_size: int, model: str = "default", dtype:
     """One line that starts Servescope with these settings."""
     words = ["servescope"] + (["--model", model] if model != "default" else [])
     words += ["--dtype", dtype] if dtype != "auto" else []
-    for key, value in msgspec.structs.asdict(settings).items():
+    for key, value in (msgspec.structs.asdict(settings) | {"block_size": block_size}).items():
         words += ["--set", f"{key}={_plain(value)}"]
-    words += ["--set", f"block_size={block_size}"]
     return shlex.join(words)
 
 

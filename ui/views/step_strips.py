@@ -23,7 +23,13 @@ TIMES = (
     ("schedule", "schedule", "rest"),
     ("commit", "commit", "graphs"),
 )
-BOUND_COLORS = {"no_work": "baseline", "batch_cap": "derived", "token_budget": "warning", "kv_blocks": "danger"}
+BOUND_COLORS = {
+    "no_work": "baseline",
+    "batch_cap": "derived",
+    "token_budget": "warning",
+    "kv_blocks": "danger",
+    "static": "derived",
+}
 TYPICAL = 0.98  # a rare stall must not flatten all other steps: the scale follows this quantile
 
 
