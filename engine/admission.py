@@ -67,7 +67,7 @@ class Admission:
         pool, size = self.pool, self.pool.block_size
         reserved = settings.allocation == "reserved"
         hits = pool.lookup(sequence) if settings.prefix_cache and not reserved else []
-        computed = len(hits) * size
+        computed = max(len(hits) * size, sequence.swapped)
         rest = sequence.known - computed
         if whole and rest > budget:
             return "token_budget"

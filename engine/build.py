@@ -34,10 +34,11 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         tokenizer = beside.submit(Tokenizer.load, files.tokenizer_path)
         runner = build_runner(config, files, progress)
         words = tokenizer.result()
-    bounds = limits(runner.model, config.block_size, runner.max_blocks())
+    bounds = limits(runner.model, config.block_size, runner.max_blocks(), runner.max_host_blocks())
     sized = msgspec.structs.replace(config.settings, kv_blocks=runner.num_blocks)  # it says so where that is less
     settings, notices = fit(sized, bounds, config.block_size)
     validate(settings, bounds, config.block_size)
+    runner.resize_host(settings.swap_blocks)
     progress("warming up", 0, 0)
     runner.warm_up()
     engine = Engine(
@@ -85,6 +86,7 @@ def fit(settings: LiveSettings, bounds: dict[str, Limit], block_size: int) -> tu
             settings = msgspec.structs.replace(settings, **{key: most})
 
     lower("kv_blocks", int(bounds["kv_blocks"].high), bounds["kv_blocks"].reason)
+    lower("swap_blocks", int(bounds["swap_blocks"].high), bounds["swap_blocks"].reason)
     lower("max_context", int(bounds["max_context"].high), bounds["max_context"].reason)
     held = settings.kv_blocks * block_size
     lower("max_context", held, f"the KV pool holds {held:,} tokens")

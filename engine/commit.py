@@ -34,6 +34,7 @@ class Commit:
     text: list[str] = field(default_factory=list)
     drafts: list[tuple[int, ...] | tuple[float, ...]] = field(default_factory=list)  # records.DRAFT
     draft_text: list[str] = field(default_factory=list)
+    recomputed: int = 0  # tokens that a preemption had cost
 
     def put(self, row: ScheduledRow, outcome: Outcome | None) -> str:
         """Take one row's outcome (None: it reached no logits). The reason why its sequence ends, or ''."""
@@ -51,6 +52,8 @@ class Commit:
                 sequence.accepted += accepted
         reach = start + row.own + accepted  # what lies beyond is K/V of drafts that were not kept
         assert reach <= len(sequence.tokens)
+        if start < sequence.reached:
+            self.recomputed += min(reach, sequence.reached) - start
         sequence.computed = reach
         self.pool.fill(sequence, start, reach)
         if self.prefix_cache:

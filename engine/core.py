@@ -19,8 +19,21 @@ from engine.block_pool import BlockPool
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
 from engine.formulas import MIB
+from engine.host_pool import HostPool
 from engine.keyframe import take_keyframe
-from engine.records import Aborted, Between, Event, Finished, Keyframe, Memory, Request, StepRecord, Submitted, Timing
+from engine.records import (
+    Aborted,
+    Between,
+    Event,
+    Finished,
+    Keyframe,
+    Memory,
+    Request,
+    StepRecord,
+    Submitted,
+    Swapped,
+    Timing,
+)
 from engine.requests import RequestRefused, check_request, resolve_sampling
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import ScheduledRow, pack
@@ -57,7 +70,7 @@ class Engine:
     ):
         settings = replace(settings, block_size=runner.block_size)
         config.validate(settings, bounds, runner.block_size)
-        assert runner.num_blocks == settings.kv_blocks
+        assert runner.num_blocks == settings.kv_blocks and runner.host_blocks == settings.swap_blocks
         self.runner = runner
         self.settings = settings
         self.sampler = sampler
@@ -68,7 +81,8 @@ class Engine:
         self.last_step = 0  # number of the last finished step; 0 = none yet
         self.pool = BlockPool(settings.kv_blocks, runner.block_size)
         self._events: list[Event] = []  # since the last record
-        self.scheduler = Scheduler(self.pool, settings, self._events)
+        self.host = HostPool(settings.swap_blocks, runner.model.kv_bytes_per_token * runner.block_size)
+        self.scheduler = Scheduler(self.pool, self.host, settings, self._events)
         self._live: dict[int, Sequence] = {}  # unfinished ones, by request number
         self._last_seq = 0
         self._seed = seed
@@ -78,6 +92,7 @@ class Engine:
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
         self._told = settings  # as the last record said
+        self._swapped: Swapped | None = None  # since the last record
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
 
@@ -141,12 +156,15 @@ class Engine:
         new = config.change(old, dict(changes))
         need, needed_by = self._largest_need()
         config.validate(new, self.bounds, self.block_size, need, needed_by)
-        if new.kv_blocks != old.kv_blocks:
-            self._resize(new.kv_blocks)
-        if new.draft_method != old.draft_method:
-            self._proposer = self._make_proposer(new)
-        self.settings = new
+        proposer = self._make_proposer(new) if new.draft_method != old.draft_method else self._proposer
+        self._grow(old, new)
+        self._proposer, self.settings = proposer, new
         self.scheduler.apply(new)
+        self._swap()  # before blocks go that it may copy from
+        if new.kv_blocks < old.kv_blocks:
+            self.runner.resize(new.kv_blocks)
+        if new.swap_blocks < old.swap_blocks:
+            self.runner.resize_host(new.swap_blocks)
         return new
 
     def watch(self, seq: int | None, k: int = 10) -> None:
@@ -169,8 +187,10 @@ class Engine:
             sequence.params = resolve_sampling(sequence.request, self.settings, self._seed)
         for sequence in plan.turned_away:
             self._turn_away(sequence)
-        scheduled = self._monotonic()
+        scheduled = swapped = self._monotonic()
         try:
+            if self._swap():
+                swapped = self._monotonic()
             logits = self.runner.execute(pack(plan.rows, self.block_size)) if plan.rows else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
@@ -184,14 +204,16 @@ class Engine:
         top = self._watch.look(asked, outcomes, logits)
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
-        blocks, tables, events = self._drain()
+        blocks, tables, host, events = self._drain()
+        moved, self._swapped = self._swapped, None
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
         drafts = records.pack(done.drafts, records.DRAFT)
         timing = Timing(
             draft=proposed - started,
             schedule=scheduled - proposed,
-            forward=forwarded - scheduled,
+            swap=swapped - scheduled,
+            forward=forwarded - swapped,
             sample=sampled - forwarded,
             commit=self._monotonic() - sampled,
         )
@@ -220,6 +242,9 @@ class Engine:
             stored=self.pool.stored,
             empty=self.pool.empty,
             gaps=self.scheduler.admission.gaps,
+            recomputed=done.recomputed,
+            swapped=moved,
+            host=host,
             memory=memory,
             top=top,
         )
@@ -228,10 +253,11 @@ class Engine:
 
     def between(self) -> Between | None:
         """What changed since the last record, while no step runs; None if nothing did."""
-        if not (self._events or self.pool.changed or self.settings != self._told):
+        if not (self._events or self.pool.changed or self.host.changed or self.settings != self._told):
             return None
         memory = self._sample_memory()
-        blocks, tables, events = self._drain()
+        blocks, tables, host, events = self._drain()
+        moved, self._swapped = self._swapped, None
         return Between(
             v=records.SCHEMA,
             after=self.last_step,
@@ -245,6 +271,8 @@ class Engine:
             cached=self.pool.cached_count,
             free=self.pool.free_count,
             settings=self.settings,
+            swapped=moved,
+            host=host,
             memory=memory,
         )
 
@@ -258,6 +286,7 @@ class Engine:
         queued = (*self.scheduler.running, *self.scheduler.waiting)
         assert {s.number: s for s in queued} == self._live and len(queued) == len(self._live)
         assert self.runner.num_blocks == self.pool.num_blocks
+        assert self.runner.host_blocks == self.host.num_blocks
         assert self.scheduler.settings is self.settings
 
     # --- within ---
@@ -321,15 +350,40 @@ class Engine:
         largest = max(settled, key=lambda s: (s.limit, -s.seq))
         return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
 
-    def _resize(self, num_blocks: int) -> None:
-        try:
-            self.runner.resize(num_blocks)
-        except OutOfDeviceMemory as error:
-            raise SettingRefused(
-                "kv_blocks",
-                f"a pool of {num_blocks:,} blocks needs {error.needed / MIB:,.0f} MiB and "
-                f"{error.free / MIB:,.0f} MiB are free; the pool stays at {self.settings.kv_blocks:,} blocks",
-            ) from None
+    def _grow(self, old: LiveSettings, new: LiveSettings) -> None:
+        """Take the memory of larger pools, or raise SettingRefused and have taken none."""
+        if new.kv_blocks > old.kv_blocks:
+            try:
+                self.runner.resize(new.kv_blocks)
+            except OutOfDeviceMemory as error:
+                raise _no_room("kv_blocks", "a pool", new.kv_blocks, old.kv_blocks, error) from None
+        if new.swap_blocks > old.swap_blocks:
+            try:
+                self.runner.resize_host(new.swap_blocks)
+            except OutOfDeviceMemory as error:
+                if new.kv_blocks > old.kv_blocks:
+                    self.runner.resize(old.kv_blocks)
+                raise _no_room("swap_blocks", "a host pool", new.swap_blocks, old.swap_blocks, error) from None
+
+    def _swap(self) -> bool:
+        """Copy what the plan, or a change of settings, moves between the pools. False: nothing was to be moved."""
+        if not self.host.pending:
+            return False
+        started = self._monotonic()
+        out, back = self.host.copies()
+        if len(out[0]):
+            self.runner.swap_out(*out)
+        if len(back[0]):
+            self.runner.swap_in(*back)
+        self.host.settle()
+        before = self._swapped or Swapped(out=0, back=0, bytes=0, ns=0)
+        self._swapped = Swapped(
+            out=before.out + len(out[0]),
+            back=before.back + len(back[0]),
+            bytes=before.bytes + (len(out[0]) + len(back[0])) * self.host.block_bytes,
+            ns=before.ns + self._monotonic() - started,
+        )
+        return True
 
     def _make_proposer(self, settings: LiveSettings) -> Proposer | None:
         if settings.draft_method == "off":
@@ -346,12 +400,13 @@ class Engine:
         self._memory, self._memory_at = self.runner.memory(), now
         return self._memory
 
-    def _drain(self) -> tuple[bytes, bytes, list[Event]]:
+    def _drain(self) -> tuple[bytes, bytes, bytes, list[Event]]:
         blocks, tables = self.pool.drain()
         events = self._events[:]
         self._events.clear()
         self._told = self.settings
-        return blocks.tobytes(), records.pack(tables, records.TABLE), events
+        host = self.host.drain().tobytes() if self.host.changed else b""
+        return blocks.tobytes(), records.pack(tables, records.TABLE), host, events
 
 
 def _sample_row(row: ScheduledRow) -> SampleRow:
@@ -360,3 +415,11 @@ def _sample_row(row: ScheduledRow) -> SampleRow:
     assert params is not None
     params.drafts, params.position = row.drafts, len(row.sequence.tokens)
     return params
+
+
+def _no_room(key: str, what: str, wanted: int, now: int, error: OutOfDeviceMemory) -> SettingRefused:
+    return SettingRefused(
+        key,
+        f"{what} of {wanted:,} blocks needs {error.needed / MIB:,.0f} MiB and {error.free / MIB:,.0f} MiB are free; "
+        f"it stays at {now:,} blocks",
+    )

@@ -34,5 +34,8 @@ def take_keyframe(
         sequences=[s.state(s.request.prompt[:PROMPT_SHOWN]) for s in (*running, *waiting)],
         running=[s.seq for s in running],
         waiting=[s.seq for s in waiting],
+        host_owner=np.array(scheduler.host.owner, dtype="<u4").tobytes(),
+        host_index=np.array(scheduler.host.index, dtype="<u4").tobytes(),
+        host_filled=np.array(scheduler.host.filled, dtype="<u2").tobytes(),
         memory=memory,
     )

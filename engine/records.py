@@ -48,6 +48,8 @@ ROW = np.dtype([
 BLOCK = np.dtype([("block", "<u4"), ("state", "u1"), ("refcount", "<u2"), ("filled", "<u2"), ("owner", "<u4")])
 # a table change (seq, index, block): entry `index` of the table is `block`; block NONE: the table ends before index
 TABLE = np.dtype([("seq", "<u4"), ("index", "<u4"), ("block", "<u4")])
+# the host pool: whose block it is (NONE: free), its index in that sequence's table, tokens with K/V in it
+HOST = np.dtype([("block", "<u4"), ("owner", "<u4"), ("index", "<u4"), ("filled", "<u2")])
 # an output token; `position` counts from the sequence's first prompt token
 TOKEN = np.dtype([("seq", "<u4"), ("position", "<u4"), ("token", "<u4"), ("origin", "u1")])
 ORIGINS = ("sampled", "accepted", "resampled", "bonus")
@@ -191,6 +193,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     allocated: int = 0  # CUDA: torch's allocator, in tensors
     reserved: int = 0  # CUDA: torch's allocator, from the driver
     graphs: int = 0
+    host_pool: int = 0  # on the host, for what is swapped out
     resident: int = 0  # RSS of the child
     baseline: int = 0  # RSS of the child before the model came: Python, torch, libraries
 
@@ -211,6 +214,7 @@ class Admitted(_Struct):
     cached_tokens: int  # taken from the prefix cache, not computed
     limit: int  # tokens this sequence may come to hold
     again: bool  # back after a preemption
+    returned: int = 0  # tokens brought back from the host pool, not computed
     reserved: bool = False  # its table holds blocks for `limit` tokens from now on, in a row
 
 
@@ -222,6 +226,17 @@ class Preempted(_Struct):
     by: int  # the sequence in need, NONE when a setting did it
     needed: int
     lost: int  # computed tokens that must be computed again
+    swapped: int = 0  # tokens whose K/V is in the host pool now
+    bytes: int = 0  # moved there for it
+    note: str = ""  # why nothing was moved although swapping was asked for
+
+
+class Dropped(_Struct):
+    """The host pool gave up what it held of a waiting sequence. `cause`: "swap_blocks" (made smaller)."""
+
+    seq: int
+    cause: str
+    lost: int  # tokens that must be computed again
 
 
 class Finished(_Struct):
@@ -240,7 +255,16 @@ class Aborted(_Struct):
     reason: str = ""
 
 
-Event = Submitted | Admitted | Preempted | Finished | Aborted
+Event = Submitted | Admitted | Preempted | Dropped | Finished | Aborted
+
+
+class Swapped(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks copied to the host pool and back from it."""
+
+    out: int
+    back: int
+    bytes: int  # both ways
+    ns: int
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,13 +272,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     schedule: int = 0
     draft: int = 0
+    swap: int = 0  # copies to and from the host pool
     forward: int = 0
     sample: int = 0  # sampling and verification
     commit: int = 0  # tables, hashes, records
 
     @property
     def total(self) -> int:
-        return self.schedule + self.draft + self.forward + self.sample + self.commit
+        return self.schedule + self.draft + self.swap + self.forward + self.sample + self.commit
 
 
 class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +324,10 @@ class StepRecord(_Struct):
     stored: int = 0  # tokens in used blocks
     empty: int = 0  # used blocks without any
     gaps: int = 0  # blocks that nobody uses, in rows too short for the reservation that waits next
+    # the price of preemption: of all tokens computed in this step, and of the step's time
+    recomputed: int = 0  # tokens that had been computed before
+    swapped: Swapped | None = None  # since the last record
+    host: bytes = b""  # HOST, final values, at most one entry a block
     memory: Memory | None = None  # when newly sampled
     top: list[TopTokens] = []
 
@@ -318,6 +347,8 @@ class Between(_Struct):
     cached: int
     free: int
     settings: LiveSettings
+    swapped: Swapped | None = None
+    host: bytes = b""
     memory: Memory | None = None
 
 
@@ -341,6 +372,7 @@ class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
     drafted: int
     accepted: int
     reserved: bool = False
+    swapped: int = 0  # tokens with K/V in the host pool
     prompt: str
     output: str
     label: str
@@ -364,6 +396,10 @@ class Keyframe(_Struct):
     sequences: list[SequenceState]
     running: list[int]  # in scheduling order
     waiting: list[int]  # in queue order
+    # the host pool, as records.HOST has it
+    host_owner: bytes = b""  # <u4 per block
+    host_index: bytes = b""  # <u4 per block
+    host_filled: bytes = b""  # <u2 per block
     memory: Memory | None = None
 
 

@@ -22,7 +22,8 @@ from engine.admission import Admission, Offer, limit_of
 from engine.block_pool import BlockPool
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
-from engine.records import NONE, Admitted, Bound, Event, Preempted
+from engine.host_pool import HostPool
+from engine.records import NONE, Admitted, Bound, Dropped, Event, Preempted
 from engine.runner.batch import ScheduledRow
 from engine.sequence import Sequence
 
@@ -45,8 +46,9 @@ def _order(sequence: Sequence) -> tuple[int, int]:
 class Scheduler:
     """Owns the two queues, both kept in order. Events go to `events`, a list shared with the engine."""
 
-    def __init__(self, pool: BlockPool, settings: LiveSettings, events: list[Event]):
+    def __init__(self, pool: BlockPool, host: HostPool, settings: LiveSettings, events: list[Event]):
         self.pool = pool
+        self.host = host
         self.settings = settings
         self.events = events
         self.running: list[Sequence] = []
@@ -67,13 +69,25 @@ class Scheduler:
         (self.running if sequence.status == "running" else self.waiting).remove(sequence)
         sequence.status = "finished"
         sequence.drafts, sequence.reserved = [], False
+        self.host.drop(sequence)
         self.pool.truncate(sequence, 0)
 
     def preempt(self, sequence: Sequence, cause: str, by: int = NONE, needed: int = 0) -> None:
-        """Back to the queue; all that was computed is computed again."""
+        """Back to the queue. What was computed moves to the host pool, or is computed again."""
+        moved, note = self._move_out(sequence)
         self.events.append(
-            Preempted(seq=sequence.seq, cause=cause, by=by, needed=needed, lost=sequence.computed)
+            Preempted(
+                seq=sequence.seq,
+                cause=cause,
+                by=by,
+                needed=needed,
+                lost=sequence.computed - sequence.swapped,
+                swapped=sequence.swapped,
+                bytes=moved * self.host.block_bytes,
+                note=note,
+            )
         )
+        sequence.reached = max(sequence.reached, sequence.computed)
         self.running.remove(sequence)
         self.pool.truncate(sequence, 0)
         sequence.reserved = False
@@ -83,10 +97,24 @@ class Scheduler:
         sequence.status = "waiting"
         self.add(sequence)
 
+    def _move_out(self, sequence: Sequence) -> tuple[int, str]:
+        """Blocks that will be copied to the host pool, and why none are although they should be."""
+        if self.host.stay(sequence) or self.settings.preemption == "recompute" or not sequence.computed:
+            return 0, ""
+        if self.host.move_out(sequence, self.pool.block_size):
+            return len(sequence.host), ""
+        needed, host = blocks_for(sequence.computed, self.pool.block_size), self.host
+        return 0, f"the host pool has {host.free_count:,} free blocks of {host.num_blocks:,}, {needed:,} needed"
+
+    def _drop(self, sequence: Sequence, cause: str) -> None:
+        self.events.append(Dropped(seq=sequence.seq, cause=cause, lost=sequence.swapped))
+        self.host.drop(sequence)
+
     # --- settings ---
 
     def apply(self, settings: LiveSettings) -> None:
-        """Obey valid settings from the next step on. The pool is resized here; its K/V is the runner's."""
+        """Obey valid settings from the next step on. The pools are resized here; their K/V is the runner's, which must
+        still have all of it, for what is preempted by swap."""
         old, self.settings = self.settings, settings
         while len(self.running) > settings.max_batch:
             self.preempt(self.running[-1], "max_batch")
@@ -95,6 +123,11 @@ class Scheduler:
                 if any(block >= settings.kv_blocks for block in sequence.table):
                     self.preempt(sequence, "resize")
             self.pool.resize(settings.kv_blocks)
+        if settings.swap_blocks != self.host.num_blocks:
+            for sequence in self.waiting:
+                if any(block >= settings.swap_blocks for block in sequence.host):
+                    self._drop(sequence, "swap_blocks")
+            self.host.resize(settings.swap_blocks)
         if not settings.prefix_cache:
             self.pool.drop_cache()
             for sequence in self.running:
@@ -222,11 +255,15 @@ class Scheduler:
             self.pool.reserve(sequence, offer.first, offer.blocks)
         else:
             self.pool.grow(sequence, offer.blocks)
+        if sequence.swapped:
+            self.host.move_in(sequence, len(offer.hits))
+            self.pool.fill(sequence, sequence.cached_tokens, sequence.computed)
         self.events.append(
             Admitted(
                 seq=sequence.seq,
                 cached_tokens=sequence.cached_tokens,
                 limit=sequence.limit,
+                returned=sequence.computed - sequence.cached_tokens,
                 again=again,
                 reserved=sequence.reserved,
             )
@@ -271,9 +308,11 @@ class Scheduler:
         """Assert the queues' order and the sequences' own counters, between steps."""
         assert len(self.running) <= self.settings.max_batch
         assert self.pool.num_blocks == self.settings.kv_blocks
+        assert self.host.num_blocks == self.settings.swap_blocks
         for queue, status in ((self.running, "running"), (self.waiting, "waiting")):
             assert queue == sorted(queue, key=_order) and len(set(map(_order, queue))) == len(queue)
             for sequence in queue:
                 assert sequence.status == status
                 sequence.check(self.pool.block_size)
         self.pool.check(self.running)
+        self.host.check(self.waiting, self.pool.block_size)

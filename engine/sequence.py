@@ -41,6 +41,9 @@ class Sequence:
     drafts: list[int] = field(default_factory=list)  # proposed for the coming step
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of known tokens, as far as needed
     sealed: int = 0  # leading blocks of the table that were offered to the prefix cache (or came from it)
+    host: array[int] = field(default_factory=lambda: array("q"))  # host blocks, logical order, while it is swapped out
+    swapped: int = 0  # tokens with K/V in them
+    reached: int = 0  # most tokens ever computed before a preemption; computing them again is its price
     reserved: bool = False  # its table holds blocks for `limit` tokens, in a row, from admission on
 
     cached_tokens: int = 0  # taken from the prefix cache at the latest admission
@@ -90,6 +93,7 @@ class Sequence:
             drafted=self.drafted,
             accepted=self.accepted,
             reserved=self.reserved,
+            swapped=self.swapped,
             prompt=prompt_text,
             output="".join(self.pieces),
             label=self.request.label,
@@ -110,5 +114,6 @@ class Sequence:
             assert self.sealed <= self.computed // block_size, self
         else:
             assert self.computed == 0 and not self.table and self.sealed == 0 and not self.reserved, self
+        assert self.swapped < self.known and not (self.swapped and self.status == "running"), self
         if self.limit:
             assert self.known <= self.limit, self

@@ -37,6 +37,7 @@ class SequenceInfo:
         one_each_from: index of the first piece from which on each stands for one token.
         preempted: waits after having run.
         lost: computed tokens that its latest preemption threw away.
+        swapped: tokens that wait in the host pool.
         reserved: its table was made for its limit at admission.
         held: the blocks of its table when it last let go of them.
         finish_reason: "" while it lives.
@@ -46,7 +47,7 @@ class SequenceInfo:
         "accepted", "admitted", "arrival", "cached_tokens", "computed", "drafted", "finish_clock", "finish_reason",
         "finish_step", "first_token", "held", "known", "label", "last_token", "limit", "lost", "max_tokens", "number",
         "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt", "prompt_tokens", "reserved",
-        "row", "row_step", "seq", "status",
+        "row", "row_step", "seq", "status", "swapped",
     )  # fmt: skip
 
     def __init__(self, seq: int, number: int = 0, prompt_tokens: int = 0):
@@ -74,6 +75,7 @@ class SequenceInfo:
         self.preempted = False
         self.lost = 0
         self.reserved = False
+        self.swapped = 0
         self.held = _NO_BLOCKS
         self.finish_reason = ""
         self.finish_step = 0
@@ -95,7 +97,7 @@ class SequenceInfo:
         """Become what a keyframe says, keeping the finer text that is already known."""
         for name in ("number", "status", "prompt_tokens", "known", "computed", "max_tokens", "limit", "priority",
                      "arrival", "first_token", "last_token", "cached_tokens", "preemptions", "drafted", "accepted",
-                     "reserved", "prompt", "label"):  # fmt: skip
+                     "reserved", "swapped", "prompt", "label"):  # fmt: skip
             setattr(self, name, getattr(state, name))
         self.preempted = state.status == "waiting" and state.preemptions > 0
         text = self.text

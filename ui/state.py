@@ -23,6 +23,7 @@ from engine.records import (
     Aborted,
     Admitted,
     Between,
+    Dropped,
     Event,
     Finished,
     Keyframe,
@@ -34,6 +35,7 @@ from engine.records import (
 )
 from ui.blocks import Blocks
 from ui.changes import Kinds
+from ui.host_blocks import HostBlocks
 from ui.sequences import SequenceInfo
 from ui.tables import Tables
 
@@ -61,6 +63,7 @@ class EngineState(Blocks):
 
     Attributes:
         sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
+        host: the host pool.
         running, waiting: both by priority, then arrival, as they are scheduled and admitted.
     """
 
@@ -72,6 +75,7 @@ class EngineState(Blocks):
         self.settings = settings
         self.memory: Memory | None = None
         self.tables = Tables()
+        self.host = HostBlocks(settings.swap_blocks if settings else 0)
         self.sequences: dict[int, SequenceInfo] = {}
         self.recent: dict[int, SequenceInfo] = {}
         self.running: list[int] = []
@@ -108,6 +112,9 @@ class EngineState(Blocks):
         if record.blocks:
             self.change_blocks(record.blocks, self.step)
             done.kinds |= Kinds.BLOCKS
+        if record.host:
+            self.host.change(record.host)
+            done.kinds |= Kinds.BLOCKS
         self._tables(record.tables, done)
         if stepped:
             self._rows(record, end, done)
@@ -131,6 +138,9 @@ class EngineState(Blocks):
             done.kinds |= Kinds.SETTINGS
         if settings.kv_blocks != self.num_blocks:
             self.resize_blocks(settings.kv_blocks, self.step)
+            done.kinds |= Kinds.BLOCKS
+        if settings.swap_blocks != self.host.num_blocks:
+            self.host.resize(settings.swap_blocks)
             done.kinds |= Kinds.BLOCKS
 
     def _tables(self, buffer: bytes, done: Applied) -> None:
@@ -188,7 +198,8 @@ class EngineState(Blocks):
             return
         if isinstance(event, Admitted):
             info.status, info.preempted = "running", False
-            info.computed = info.cached_tokens = event.cached_tokens
+            info.cached_tokens, info.swapped = event.cached_tokens, 0
+            info.computed = event.cached_tokens + event.returned
             info.limit, info.reserved = event.limit, event.reserved
             if not info.admitted:
                 info.admitted = clock
@@ -199,9 +210,12 @@ class EngineState(Blocks):
         elif isinstance(event, Preempted):
             info.status, info.preempted = "waiting", True
             info.computed, info.lost, info.reserved = 0, event.lost, False
+            info.swapped = event.swapped
             info.preemptions += 1
             _discard(self.running, event.seq)
             self._enqueue(self.waiting, event.seq)
+        elif isinstance(event, Dropped):
+            info.lost, info.swapped = event.lost, 0
 
     def _enqueue(self, queue: list[int], seq: int) -> None:
         """Both queues are in order of priority, then arrival; sequence numbers are given in order of arrival."""
@@ -243,6 +257,7 @@ class EngineState(Blocks):
             np.frombuffer(frame.table_lengths, "<u4"),
             np.frombuffer(frame.table_blocks, "<u4"),
         )
+        self.host.take(frame)
         self._take_sequences(frame)
         self.memory = frame.memory or self.memory
         return differing
@@ -265,6 +280,7 @@ class EngineState(Blocks):
         twin.__dict__.update(self.__dict__)
         twin.own_blocks()
         twin.tables = self.tables.copy()
+        twin.host = self.host.copy()
         twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
         twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
         twin.running, twin.waiting = self.running.copy(), self.waiting.copy()
@@ -274,7 +290,8 @@ class EngineState(Blocks):
     def nbytes(self) -> int:
         """Bytes of what a copy holds, about."""
         infos = len(self.sequences) + len(self.recent)
-        return self.blocks_nbytes + self.tables.nbytes + infos * 600  # an info's slots and its share of numbers
+        arrays = self.blocks_nbytes + self.tables.nbytes + self.host.nbytes
+        return arrays + infos * 600  # an info's slots and its share of numbers
 
 
 def _discard(queue: list[int], seq: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from engine.config import Model
 from engine.formulas import MIB
 from engine.records import Memory
-from engine.runner.batch import PackedBatch
+from engine.runner.batch import Ints, PackedBatch
 
 
 class OutOfDeviceMemory(Exception):
@@ -29,6 +29,7 @@ class Runner(Protocol):
     device_text: str  # in words
     model: Model
     num_blocks: int
+    host_blocks: int  # of the pool on the host that preempted sequences move to
     block_size: int  # tokens
     notices: list[str]  # what the user should know about this model here
 
@@ -40,9 +41,21 @@ class Runner(Protocol):
         """Keep the K/V of blocks below min(old, new). Raises OutOfDeviceMemory and leaves the old pool."""
         ...
 
+    def resize_host(self, num_blocks: int) -> None:
+        """As `resize`, of the host pool."""
+        ...
+
+    def swap_out(self, device: Ints, host: Ints) -> None:
+        """Copy blocks `device` of the pool to blocks `host` of the host pool, all in one."""
+        ...
+
+    def swap_in(self, host: Ints, device: Ints) -> None: ...
+
     def max_blocks(self) -> int:
         """The largest pool that fits beside the weights, now."""
         ...
+
+    def max_host_blocks(self) -> int: ...
 
     def memory(self) -> Memory: ...
 

@@ -25,6 +25,9 @@ class CpuRunner(TorchRunner):
     def free_bytes(self) -> int | None:
         return free_cpu_bytes()
 
+    def free_host_bytes(self) -> int | None:
+        return free_cpu_bytes()
+
 
 def free_cpu_bytes() -> int | None:
     """What a KV pool may take of the machine's memory now; None: not known."""

@@ -6,6 +6,7 @@ import torch
 
 from engine.memory import resident_bytes
 from engine.records import Memory
+from engine.runner.cpu import free_cpu_bytes
 from engine.runner.torch_runner import TorchRunner
 
 RESERVE = 512 << 20  # bytes left to a step's own tensors and cuBLAS workspaces
@@ -23,6 +24,9 @@ class CudaRunner(TorchRunner):
         slack = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         return max(0, free + slack - RESERVE)
 
+    def free_host_bytes(self) -> int | None:
+        return free_cpu_bytes()
+
     def resize(self, num_blocks: int) -> None:
         try:
             super().resize(num_blocks)
@@ -33,6 +37,7 @@ class CudaRunner(TorchRunner):
         return Memory(
             weights=self._transformer.bytes,
             kv_pool=self._pool.bytes,
+            host_pool=self._host.bytes,
             allocated=torch.cuda.memory_allocated(self.device),
             reserved=torch.cuda.memory_reserved(self.device),
             resident=resident_bytes(),

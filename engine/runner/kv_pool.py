@@ -5,16 +5,21 @@ Knows blocks as numbers only; who owns one is the block pool's business.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 
 from engine.model.architecture import ModelConfig
+from engine.runner.batch import Ints
+
+STAGED = 64 << 20  # bytes copied between two devices in one transfer: it takes as many on either side meanwhile
 
 
 class KVPool:
     """`layers`: per layer keys and values, (kv_heads, blocks, block_size, d)."""
 
     def __init__(self, config: ModelConfig, block_size: int, dtype: torch.dtype, device: torch.device):
-        self.block_size = block_size
+        self.block_size, self.dtype, self.device = block_size, dtype, device
         self.num_blocks = 0
         shape = (config.kv_heads, 0, block_size, config.head_dim)
         self.layers = [
@@ -43,6 +48,22 @@ class KVPool:
     @property
     def bytes(self) -> int:
         return self.num_blocks * self.bytes_per_block
+
+
+def copy_blocks(source: KVPool, blocks: Ints, target: KVPool, places: Ints) -> None:
+    """Contents of blocks `blocks` to blocks `places` of another pool of the same shape: on one device one gather and
+    scatter a tensor, between two a single transfer for all layers, or as many as `STAGED` allows."""
+    at_once = len(blocks) if source.device == target.device else max(1, STAGED // source.bytes_per_block)
+    pairs = list(zip(chain.from_iterable(source.layers), chain.from_iterable(target.layers), strict=True))
+    for start in range(0, len(blocks), at_once):
+        some = slice(start, start + at_once)
+        here = torch.from_numpy(blocks[some]).to(source.device)
+        there = torch.from_numpy(places[some]).to(target.device)
+        taken = (one.index_select(1, here) for one, _ in pairs)
+        if source.device != target.device:
+            taken = iter(torch.stack(list(taken)).to(target.device))
+        for (_, other), part in zip(pairs, taken, strict=True):
+            other.index_copy_(1, there, part)
 
 
 def _resized(pool: torch.Tensor, num_blocks: int) -> torch.Tensor:

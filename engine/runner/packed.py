@@ -73,6 +73,9 @@ class PackedRunner(PooledRunner):
     def free_bytes(self) -> int | None:
         return free_cpu_bytes()
 
+    def free_host_bytes(self) -> int | None:
+        return free_cpu_bytes()
+
     def resize(self, num_blocks: int) -> None:
         super().resize(num_blocks)
         self._model["num_blocks"] = self.num_blocks

@@ -1,8 +1,9 @@
-"""What every runner does with its KV pool: keep it within memory, resize it, and warm up over it."""
+"""What every runner does with its KV pool and the one on the host: keep them within memory, resize them, copy between
+them, and warm up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from engine.model.architecture import ModelConfig
 from engine.records import Memory
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import Ints, PackedBatch
-from engine.runner.kv_pool import KVPool
+from engine.runner.kv_pool import KVPool, copy_blocks
 
 WARM_PREFILL = 32  # tokens; the chunk that warm-up computes
 WARM_DECODES = (1, 2, 4, 8, 16)  # rows
@@ -30,16 +31,25 @@ class PooledRunner:
         self.config, self.model, self.block_size = config, model, pool.block_size
         self.notices = list(config.notices)
         self._pool, self._baseline = pool, baseline
+        self._host = KVPool(config, pool.block_size, pool.dtype, torch.device("cpu"))
 
     @property
     def num_blocks(self) -> int:
         return self._pool.num_blocks
+
+    @property
+    def host_blocks(self) -> int:
+        return self._host.num_blocks
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         raise NotImplementedError
 
     def free_bytes(self) -> int | None:
         """What the pool may grow by, with a reserve left for a step's own memory; None: not known."""
+        raise NotImplementedError
+
+    def free_host_bytes(self) -> int | None:
+        """What the host pool may grow by; None: not known."""
         raise NotImplementedError
 
     @property
@@ -49,29 +59,32 @@ class PooledRunner:
     @torch.inference_mode()
     def resize(self, num_blocks: int) -> None:
         """Raises OutOfDeviceMemory."""
-        grown = (num_blocks - self.num_blocks) * self._pool.bytes_per_block
-        # one layer stands in both sizes while it is copied
-        needed = grown + self._pool.bytes // len(self._pool.layers)
-        free = self.free_bytes()
-        if grown > 0 and free is not None and needed > free:
-            raise OutOfDeviceMemory(num_blocks * self._pool.bytes_per_block, free + self._pool.bytes)
-        try:
-            self._pool.resize(num_blocks)
-        except (RuntimeError, MemoryError):
-            raise OutOfDeviceMemory(
-                num_blocks * self._pool.bytes_per_block, (self.free_bytes() or 0) + self._pool.bytes
-            ) from None
+        _resize(self._pool, num_blocks, self.free_bytes)
+
+    @torch.inference_mode()
+    def resize_host(self, num_blocks: int) -> None:
+        """Raises OutOfDeviceMemory."""
+        _resize(self._host, num_blocks, self.free_host_bytes)
+
+    @torch.inference_mode()
+    def swap_out(self, device: Ints, host: Ints) -> None:
+        copy_blocks(self._pool, device, self._host, host)
+
+    @torch.inference_mode()
+    def swap_in(self, host: Ints, device: Ints) -> None:
+        copy_blocks(self._host, host, self._pool, device)
 
     def max_blocks(self) -> int:
-        free = self.free_bytes()
-        if free is None:
-            free = 1 << 30  # unknown: a GiB is there on any machine that runs this
-        return max(1, self.num_blocks + free // self._pool.bytes_per_block)
+        return max(1, _room(self._pool, self.free_bytes()))
+
+    def max_host_blocks(self) -> int:
+        return _room(self._host, self.free_host_bytes())
 
     def memory(self) -> Memory:
         return Memory(
             weights=self.weight_bytes,
             kv_pool=self._pool.bytes,
+            host_pool=self._host.bytes,
             resident=resident_bytes(),
             baseline=self._baseline,
         )
@@ -86,6 +99,25 @@ class PooledRunner:
         for keys, values in self._pool.layers:
             keys[:, :touched].zero_()
             values[:, :touched].zero_()
+
+
+def _resize(pool: KVPool, num_blocks: int, free_bytes: Callable[[], int | None]) -> None:
+    grown = (num_blocks - pool.num_blocks) * pool.bytes_per_block
+    needed = grown + pool.bytes // len(pool.layers)  # one layer stands in both sizes while it is copied
+    free = free_bytes() if grown > 0 else None
+    if free is not None and needed > free:
+        raise OutOfDeviceMemory(num_blocks * pool.bytes_per_block, free + pool.bytes)
+    try:
+        pool.resize(num_blocks)
+    except (RuntimeError, MemoryError):
+        raise OutOfDeviceMemory(num_blocks * pool.bytes_per_block, (free_bytes() or 0) + pool.bytes) from None
+
+
+def _room(pool: KVPool, free: int | None) -> int:
+    """The most blocks that the pool may have."""
+    if free is None:
+        free = 1 << 30  # unknown: a GiB is there on any machine that runs this
+    return pool.num_blocks + free // pool.bytes_per_block
 
 
 def dummy_batch(lengths: Sequence[int], block_size: int) -> PackedBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.block_pool import BlockPool
+from engine.host_pool import HostPool
 from engine.records import NONE, Admitted, Event, Preempted, Request
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence
@@ -18,7 +19,8 @@ class Bench:
         self.settings = settings(**changes)
         self.events: list[Event] = []
         self.pool = BlockPool(self.settings.kv_blocks, SIZE)
-        self.scheduler = Scheduler(self.pool, self.settings, self.events)
+        self.host = HostPool(self.settings.swap_blocks, block_bytes=100)
+        self.scheduler = Scheduler(self.pool, self.host, self.settings, self.events)
         self.arrivals = 0
 
     def add(self, prompt: int, priority: int = 0, max_tokens: int = 20, tokens: list[int] | None = None) -> Sequence:
@@ -38,6 +40,8 @@ class Bench:
 
     def compute(self, plan: Plan, keep: int = 0) -> None:
         """Every row that reaches its end gets a token; of its drafts `keep` are accepted."""
+        self.copied = tuple([pair.tolist() for pair in copies] for copies in self.host.copies())
+        self.host.settle()
         for row in plan.rows:
             s = row.sequence
             start, accepted = s.computed, min(keep, len(row.drafts))

@@ -50,6 +50,8 @@ RANGES = {
     "admission": st.sampled_from(["prompt", "chunk"]),
     "allocation": st.sampled_from(["paged", "reserved"]),
     "batching": st.sampled_from(["continuous", "static"]),
+    "preemption": st.sampled_from(["recompute", "swap"]),
+    "swap_blocks": st.sampled_from([0, 2, 6, 20]),
 }
 
 
@@ -242,6 +244,7 @@ class HostileUse(RuleBasedStateMachine):
             if isinstance(event, Preempted):
                 self.preempted.append(event)
                 assert (event.needed > 0) == (event.by != NONE)
+                assert not event.bytes or event.swapped
         for seq in self.reader.ended.keys() - self.judged:
             self.judged.add(seq)
             if self.reader.ended[seq] != "aborted":
@@ -303,8 +306,11 @@ def test_soak_under_load(seed: int) -> None:
             "admission": dice.choice(["prompt", "chunk"]),
             "allocation": dice.choice(["paged", "paged", "reserved"]),
             "batching": dice.choice(["continuous"] * 4 + ["static"]),
+            "preemption": dice.choice(["recompute", "swap"]),
+            "swap_blocks": dice.choice([0, 2, 4, 12]),
         }[key]
 
+    machine.drag({"preemption": "swap", "swap_blocks": 12})
     for _ in range(250):
         while len(machine.engine.scheduler.waiting) < 3:
             machine.submit(
@@ -337,3 +343,4 @@ def test_soak_under_load(seed: int) -> None:
     machine.teardown()
     causes = {event.cause for event in machine.preempted}
     assert causes == {"kv_blocks", "max_batch", "resize"}
+    assert any(event.bytes for event in machine.preempted)

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from engine.records import (
     BLOCK,
     FREE,
+    HOST,
     NONE,
     ROW,
     TABLE,
@@ -18,6 +19,7 @@ from engine.records import (
     Aborted,
     Admitted,
     Between,
+    Dropped,
     Finished,
     Keyframe,
     Preempted,
@@ -25,6 +27,8 @@ from engine.records import (
     Submitted,
     unpack,
 )
+
+_NOBODYS = (NONE, 0, 0)  # a host block: owner, index, filled
 
 
 class Applier:
@@ -36,6 +40,7 @@ class Applier:
         self.settings = first.settings
         self.step = first.step
         self.blocks: list[tuple[int, int, int, int]] = [(FREE, 0, 0, NONE)] * first.settings.kv_blocks
+        self.host = [_NOBODYS] * first.settings.swap_blocks
         self.tables: dict[int, list[int]] = {}
         self.live: dict[int, dict] = {}  # by seq; the fields of records.SequenceState
         self.outputs: dict[int, list[int]] = {}
@@ -47,6 +52,10 @@ class Applier:
         self.settings = record.settings
         size = record.settings.kv_blocks
         self.blocks = self.blocks[:size] + [(FREE, 0, 0, NONE)] * (size - len(self.blocks))
+        more = record.settings.swap_blocks - len(self.host)
+        self.host = self.host[: record.settings.swap_blocks] + [_NOBODYS] * more
+        for block, *entry in unpack(record.host, HOST).tolist():
+            self.host[block] = tuple(entry)
         for event in record.events:
             if not isinstance(event, Finished):
                 self._event(event)
@@ -81,6 +90,13 @@ class Applier:
             for buffer, dtype in ((keyframe.refcount, "<u2"), (keyframe.filled, "<u2"), (keyframe.owner, "<u4"))
         )
         assert self.blocks == list(zip(states, counts, fills, owners, strict=True))
+        host = (
+            unpack(buffer, dtype).tolist()
+            for buffer, dtype in (
+                (keyframe.host_owner, "<u4"), (keyframe.host_index, "<u4"), (keyframe.host_filled, "<u2")
+            )
+        )  # fmt: skip
+        assert self.host == list(zip(*host, strict=True))
         flat = unpack(keyframe.table_blocks, "<u4").tolist()
         tables = {}
         lengths = unpack(keyframe.table_lengths, "<u4").tolist()
@@ -114,6 +130,7 @@ class Applier:
                     "drafted": 0,
                     "accepted": 0,
                     "reserved": False,
+                    "swapped": 0,
                     "prompt": event.prompt,
                     "output": "",
                     "label": event.label,
@@ -124,15 +141,23 @@ class Applier:
                 assert sequence["status"] == "waiting" and event.again == (sequence["limit"] > 0)
                 sequence["status"] = "running"
                 self.limits[event.seq] = sequence["limit"] = event.limit
-                sequence["cached_tokens"] = sequence["computed"] = event.cached_tokens
+                sequence["cached_tokens"] = event.cached_tokens
+                sequence["computed"] = event.cached_tokens + event.returned
+                assert event.returned <= sequence["swapped"]
+                sequence["swapped"] = 0
                 sequence["reserved"] = event.reserved
             case Preempted():
                 sequence = self.live[event.seq]
-                assert sequence["status"] == "running" and event.lost == sequence["computed"]
+                assert sequence["status"] == "running" and event.lost + event.swapped == sequence["computed"]
+                sequence["swapped"] = event.swapped
                 sequence["status"] = "waiting"
                 sequence["computed"] = 0
                 sequence["reserved"] = False
                 sequence["preemptions"] += 1
+            case Dropped():
+                sequence = self.live[event.seq]
+                assert sequence["status"] == "waiting" and event.lost == sequence["swapped"] > 0
+                sequence["swapped"] = 0
             case Aborted():
                 del self.live[event.seq]
                 self.ended[event.seq] = "aborted"

@@ -15,7 +15,7 @@ import torch
 from engine.config import Limit, LiveSettings, Model, limits
 from engine.records import Memory
 from engine.runner.base import OutOfDeviceMemory
-from engine.runner.batch import PackedBatch
+from engine.runner.batch import Ints, PackedBatch
 
 _EMPTY = -1
 _CHAIN_PRIME = 1_000_003
@@ -63,6 +63,7 @@ class FakeRunner:
         self.table_model = model or TableModel()
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.host_blocks = 0
         self.room = room
         self.passes = 0
         self.notices: list[str] = []
@@ -82,6 +83,7 @@ class FakeRunner:
             kv_bytes_per_token=24,
         )
         self._kv = np.full((num_blocks * block_size, 3), _EMPTY, dtype=np.int64)  # slot → token, position, chain
+        self._host = self._kv[:0]
 
     def bounds(self, **narrower: tuple[float, float]) -> dict[str, Limit]:
         """Limits wide enough for tests; `narrower` replaces some."""
@@ -111,10 +113,32 @@ class FakeRunner:
     def resize(self, num_blocks: int) -> None:
         if num_blocks > self.room:
             raise OutOfDeviceMemory(num_blocks * self.block_size * 24, self.room * self.block_size * 24)
+        self._kv, self.num_blocks = self._resized(self._kv, num_blocks), num_blocks
+
+    def resize_host(self, num_blocks: int) -> None:
+        if num_blocks > self.room:
+            raise OutOfDeviceMemory(num_blocks * self.block_size * 24, self.room * self.block_size * 24)
+        self._host, self.host_blocks = self._resized(self._host, num_blocks), num_blocks
+
+    def _resized(self, old: np.ndarray, num_blocks: int) -> np.ndarray:
         kv = np.full((num_blocks * self.block_size, 3), _EMPTY, dtype=np.int64)
-        kept = min(len(kv), len(self._kv))
-        kv[:kept] = self._kv[:kept]
-        self._kv, self.num_blocks = kv, num_blocks
+        kept = min(len(kv), len(old))
+        kv[:kept] = old[:kept]
+        return kv
+
+    def swap_out(self, device: Ints, host: Ints) -> None:
+        self._copy(self._kv, device, self._host, host)
+
+    def swap_in(self, host: Ints, device: Ints) -> None:
+        self._copy(self._host, host, self._kv, device)
+
+    def _copy(self, source: np.ndarray, blocks: Ints, target: np.ndarray, places: Ints) -> None:
+        assert len(set(places.tolist())) == len(places) == len(blocks), "two blocks are copied to one place"
+        size = (-1, self.block_size, 3)
+        target.reshape(size)[places] = source.reshape(size)[blocks]
+
+    def max_host_blocks(self) -> int:
+        return self.room
 
     def max_blocks(self) -> int:
         return self.room

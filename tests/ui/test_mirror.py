@@ -35,6 +35,8 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
     counts = np.bincount(state.blocks_state, minlength=3).tolist()
     assert [state.free, state.cached, state.used] == counts
     assert state.shared == int((state.refcount > 1).sum())
+    for name in ("owner", "index", "filled"):
+        assert getattr(state.host, name).tobytes() == getattr(frame, f"host_{name}"), name
     lengths = np.frombuffer(frame.table_lengths, "<u4")
     tables = np.split(np.frombuffer(frame.table_blocks, "<u4"), np.cumsum(lengths)[:-1]) if len(lengths) else []
     told = dict(zip(np.frombuffer(frame.table_seqs, "<u4").tolist(), tables, strict=True))
@@ -54,6 +56,8 @@ def assert_same(one: EngineState, other: EngineState) -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     for name in ("step", "clock", "running", "waiting", "used", "cached", "free", "shared", "settings", "memory"):
         assert getattr(one, name) == getattr(other, name), name
+    for name in ("owner", "index", "filled"):
+        np.testing.assert_array_equal(getattr(one.host, name), getattr(other.host, name))
     assert sorted(one.table_seqs) == sorted(other.table_seqs)
     assert all((one.table(seq) == other.table(seq)).all() for seq in one.table_seqs)
     for mine, theirs in ((one.sequences, other.sequences), (one.recent, other.recent)):

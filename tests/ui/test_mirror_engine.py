@@ -53,6 +53,8 @@ def disturb(engine: Engine, rng: np.random.Generator, number: int) -> int:
             "kv_blocks": int(rng.integers(34, 120)), "max_batch": int(rng.integers(1, 16)),
             "token_budget": int(rng.integers(16, 128)), "draft_length": int(rng.integers(0, 7)),
             "prefix_cache": bool(rng.random() < 0.8), "draft_method": str(rng.choice(["off", "ngram"])),
+            "allocation": str(rng.choice(["paged", "reserved"])), "batching": str(rng.choice(["continuous", "static"])),
+            "preemption": str(rng.choice(["recompute", "swap"])), "swap_blocks": int(rng.integers(0, 60)),
         }  # fmt: skip
         key = str(rng.choice(list(changes)))
         with suppress(SettingRefused):
