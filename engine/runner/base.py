@@ -31,6 +31,7 @@ class Runner(Protocol):
     num_blocks: int
     block_size: int  # tokens
     notices: list[str]  # what the user should know about this model here
+    absent: dict[str, str]  # forms of weights that this model can't be had in here, and why
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order."""

@@ -29,6 +29,7 @@ class PooledRunner:
         """`pool`: empty. `baseline`: resident bytes before the model came."""
         self.config, self.model, self.block_size = config, model, pool.block_size
         self.notices = list(config.notices)
+        self.absent: dict[str, str] = {}
         self._pool, self._baseline = pool, baseline
 
     @property
