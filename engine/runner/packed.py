@@ -71,6 +71,11 @@ class PackedRunner(PooledRunner):
     def weight_bytes(self) -> int:
         return self._weights.bytes
 
+    @property
+    def step_bytes(self) -> int:
+        apart = self._weights.embedding is not self._weights.head
+        return self._weights.bytes - (self._weights.embedding.bytes if apart else 0)
+
     def free_bytes(self) -> int | None:
         return free_cpu_bytes()
 
