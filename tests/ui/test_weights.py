@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from engine.records import Died, Loading
 from tests.support.synthetic import SyntheticSource
 from tests.ui.window_harness import Harness
-from ui import explain
+from ui import explain, figures
 from ui.controls.weights import CHOICES, in_words
 
 INT8_BYTES = 142_900_000
@@ -101,6 +101,21 @@ def test_reload_starts_the_engine_again_and_loses_nothing(h, qtbot):
     assert (mark.key, mark.old, mark.new) == ("weights", "bfloat16", "int8")
     assert explain.change(*mark[2:]) == "weights bfloat16 → int8"
     assert "tokens/s" in window.timeline.story(mark)
+
+
+def test_figures_after_other_weights_leave_out_their_loading(h):
+    h.source.form = "int8"
+    before = h.window.mirror.live.clock
+    h.source.changes = {"model": {"dtype": "int8"}}
+    h.source._start()
+    h.source.world.clock = before + 3600 * 10**9  # an hour
+    h.run(30)
+    mirror = h.window.mirror
+    mark = mirror.history.marks[-1]
+    assert mark.key == "weights" and mark.clock == before
+    told = figures.around(mirror, mark)
+    assert told.before.tokens_per_s > 0 and told.after.seconds < 60
+    assert told.after.tokens_per_s > 0
 
 
 def test_the_form_that_is_held_asks_nothing(h):
