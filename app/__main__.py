@@ -113,7 +113,7 @@ def _choose(choices: dict[str, tuple[str, str]], word: str) -> str:
 
 
 def _listing(choices: dict[str, tuple[str, str]]) -> str:
-    return "\n".join(["commands (each has --help):", *(f"  {name:<11}{what}" for name, (_, what) in choices.items())])
+    return "\n".join(["commands (each has --help):", *(f"  {name:<13}{what}" for name, (_, what) in choices.items())])
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         block_size=runner.block_size,
         limits=bounds,
         notices=[*words.notices, *runner.notices, *notices],
+        absent=runner.absent,
     )
     return Built(
         engine=engine,

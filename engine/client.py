@@ -20,18 +20,22 @@ from typing import Literal
 import msgspec
 
 from engine.child import WORKER, Child
-from engine.config import EngineConfig, LiveSettings
+from engine.config import Dtype, EngineConfig, LiveSettings
 from engine.records import (
+    Aborted,
     Ack,
     Between,
     Command,
     Died,
     Ended,
+    Finished,
     Keyframe,
     Message,
+    Pause,
     Ready,
     Refused,
     SendKeyframe,
+    SetDelay,
     Status,
     StepRecord,
     Submit,
@@ -40,6 +44,7 @@ from engine.records import (
     encode,
 )
 
+_FRESH = Status(paused=False, delay=0.0, idle=True)
 OWN = 0  # id of commands that the client gives itself; `next_id` counts from 1
 State = Literal["starting", "ready", "ended", "dead"]
 
@@ -58,7 +63,8 @@ class EngineClient:
         self._told = False  # a Died or Ended was polled in this life
         self._owed: dict[int, float] = {}  # commands not yet answered: id, and when they were sent (s, monotonic)
         self._heard = monotonic()  # when the last message was polled
-        self._status = Status(paused=False, delay=0.0, idle=True)
+        self._status = _FRESH
+        self._open: dict[int, Submit] = {}  # requests that haven't ended, as far as polled, by number
         self._child = Child(msgspec.msgpack.encode(config), target)
 
     @property
@@ -70,6 +76,11 @@ class EngineClient:
     def pid(self) -> int | None:
         """The child's process id; None until it is spawned."""
         return self._child.pid
+
+    @property
+    def form(self) -> Dtype:
+        """The form of weights that was asked for last."""
+        return self.config.dtype
 
     @property
     def silence(self) -> float:
@@ -119,17 +130,33 @@ class EngineClient:
                 self._told = True
             return
         self._owed[command.id] = monotonic()
+        if isinstance(command, Submit):
+            self._open[command.request.number] = command
         self._child.send(data)
 
     def restart(self) -> None:
-        """Start again with the same configuration and the settings last in force."""
+        """Start again with the same configuration and the settings last in force; nothing that ran goes on."""
         self._child.close()
+        self._open.clear()
+        self._status = _FRESH
         self.config = msgspec.structs.replace(self.config, settings=self.settings)
         self.ready = None
         self._state = "starting"
         self._told = False
         self._owed.clear()
         self._child = Child(msgspec.msgpack.encode(self.config), self._target)
+
+    def rebuild(self, form: Dtype) -> None:
+        """Start again with the weights in another form. What hasn't ended starts over; a pause, slow motion stay."""
+        again, status = list(self._open.values()), self._status
+        self.config = msgspec.structs.replace(self.config, dtype=form)
+        self.restart()
+        if status.paused:
+            self.send(Pause(id=OWN))
+        if status.delay:
+            self.send(SetDelay(id=OWN, seconds=status.delay))
+        for submit in again:
+            self.send(msgspec.structs.replace(submit, id=self.next_id()))
 
     def close(self) -> None:
         """Stop for good; returns at once, and the child is gone within seconds, killed if need be."""
@@ -144,8 +171,16 @@ class EngineClient:
         if isinstance(message, Ack):
             self._owed.pop(message.id, None)
         match message:
-            case StepRecord() | Between() | Keyframe():
+            case StepRecord() | Between():
                 self.settings = message.settings
+                for event in message.events:
+                    if isinstance(event, Finished | Aborted):
+                        self._open.pop(event.number, None)
+            case Keyframe():
+                self.settings = message.settings
+                self._close_all_but({sequence.number for sequence in message.sequences})
+            case Refused():
+                self._open.pop(message.number, None)
             case Ack(ok=True, settings=LiveSettings() as settings):
                 self.settings = settings
             case Status():
@@ -153,9 +188,16 @@ class EngineClient:
             case Ready():
                 self.ready, self.settings, self._state = message, message.settings, "ready"
             case Died():
+                if self._state == "ready":  # one of them may be what it died of
+                    self._open.clear()
                 self._state, self._told = "dead", True
             case Ended() if self._state != "dead":
                 self._state = "ended"
+
+    def _close_all_but(self, numbers: set[int]) -> None:
+        """A keyframe names all that haven't ended, but for those that the engine has yet to take; ends may have been
+        lost before it."""
+        self._open = {n: submit for n, submit in self._open.items() if n in numbers or submit.id in self._owed}
 
     def _refuse(self, command: Command, error: Exception) -> None:
         """Text that is no Unicode and numbers beyond 64 bits can't be encoded; answer as the engine would."""

@@ -423,6 +423,7 @@ class Ready(_Struct):
     block_size: int
     limits: dict[str, Limit]
     notices: list[str] = []  # what the user should know: a shrunken pool, a missing chat template
+    absent: dict[str, str] = {}  # forms of weights (`EngineConfig.dtype`) that can't be had here, and why
 
 
 class Ack(_Struct):

@@ -8,7 +8,7 @@ import time
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # more than the smallest machine's cores only makes tests slower
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning at barriers starves whoever shares the cores
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # turns at a barrier; `engine.worker` says why
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
 
 import pytest
@@ -24,11 +24,11 @@ def no_leaked_threads():
     """A thread that a test started and left running is a fault; pools that keep workers are named here."""
     before = set(threading.enumerate())
     yield
-    for _ in range(40):
+    for _ in range(200):
         left = [t for t in threading.enumerate() if t not in before and t.is_alive() and not _kept(t)]
         if not left:
             return
-        time.sleep(0.05)
+        time.sleep(0.01)
     pytest.fail(f"threads left running: {', '.join(t.name for t in left)}")
 
 

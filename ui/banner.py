@@ -92,7 +92,7 @@ class Banner(QFrame):
             self._label.setToolTip(as_plain(mirror.died.detail) if mirror.died is not None else "")
         elif state == "ended" or (mirror.ended and state != "starting"):
             self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
-        elif mirror.loading is not None or (state == "starting" and self._comes()):
+        elif mirror.loading is not None or state == "starting":
             self._load(mirror.loading)
         elif self._source.silence > _SILENT:
             self._show(_silent(self._source.silence, mirror.ready.pid if mirror.ready else 0), "warning", restart=True)
@@ -102,10 +102,6 @@ class Banner(QFrame):
             self._notice()
         else:
             self.hide()
-
-    def _comes(self) -> bool:
-        """No engine is up: the first one, or the next one after a death, is still to come."""
-        return self._mirror.ready is None or self._mirror.died is not None or self._mirror.ended
 
     def _unread(self) -> int:
         """Notices that came since the last was dismissed; the mirror keeps a bounded list."""

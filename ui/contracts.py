@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from engine.config import Dtype
 from engine.records import Command, Message, Request
 
 Provenance = Literal["measured", "derived", "simulated", "unavailable"]
@@ -41,8 +42,19 @@ class Source(Protocol):
     def next_id(self) -> int:
         """A fresh command id."""
 
+    @property
+    def form(self) -> Dtype:
+        """The form of weights that the engine was last asked to hold."""
+
+    @property
+    def fixed(self) -> str:
+        """Why `rebuild` can't be done of this source, in words; "" where it can."""
+
     def restart(self) -> None:
         """Start again after `dead` or `ended`, with the settings last in force."""
+
+    def rebuild(self, form: Dtype) -> None:
+        """Start again with the weights in another form, also from `ready`. Requests that haven't ended start over."""
 
     def close(self) -> None:
         """Stop for good; returns at once, and the child is gone within seconds."""

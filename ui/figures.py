@@ -123,15 +123,18 @@ def tokens_per_pass(history: History, step: int | None = None, window: int = ACC
 
 
 def around(mirror: Mirror, mark: Mark, targets: Targets | None = None, window: float = AROUND) -> Around:
-    """Before and after a change, each up to the next change on that side, at most `window` seconds."""
+    """Before and after a change, each up to the next change on that side, at most `window` seconds. After other
+    weights the time begins with the first step: until then the engine was loading them."""
     clocks = [m.clock for m in mirror.history.marks]
     now = mirror.live.clock
     low = max([c for c in clocks if c < mark.clock] + [mark.clock - _ns(window)])
-    high = min([c for c in clocks if c > mark.clock] + [mark.clock + _ns(window), now])
+    first = mirror.history.slice(mark.step, mark.step).clock if mark.key == "weights" else ()
+    begin = int(first[0]) if len(first) else mark.clock
+    high = min([c for c in clocks if c > mark.clock] + [begin + _ns(window), now])
     return Around(
         mark=mark,
         before=between(mirror.history, low, mark.clock, targets),
-        after=between(mirror.history, mark.clock, high, targets),
+        after=between(mirror.history, begin, high, targets),
     )
 
 

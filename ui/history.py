@@ -33,7 +33,8 @@ _COLUMNS: dict[str, type] = dict.fromkeys(
 
 
 class Mark(NamedTuple):
-    """A setting changed; `step` is the first that obeyed it. Key "engine": it was started again."""
+    """A setting changed; `step` is the first that obeyed it. Keys "engine" and "weights": it was
+    started again, with its weights in the same or in another form."""
 
     step: int
     clock: int  # engine clock, ns

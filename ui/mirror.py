@@ -140,7 +140,7 @@ class Mirror:
         return Kinds.SOURCE
 
     def _ready(self, ready: Ready) -> Kinds:
-        again = self.live.step > 0 or self.ready is not None
+        again, known = self.live.step > 0 or self.ready is not None, self.ready
         self.ready, self.loading, self.died, self.ended = ready, None, None, False
         self.status = msgspec.structs.replace(_RUNNING, paused=ready.config.start_paused)
         self.notices += [Notice(message=text) for text in ready.notices]
@@ -149,7 +149,7 @@ class Mirror:
         self.live.step, self.live.clock = before.step, before.clock
         self._rebase_due, self._whole = again, False
         if again:
-            self.history.note(Mark(before.step + 1, before.clock, "engine", None, "restarted"))
+            self.history.note(Mark(before.step + 1, before.clock, *_again(known, ready)))
             self._snapshots.start(self.live)
         return Kinds.ALL
 
@@ -195,3 +195,9 @@ class Mirror:
             self._snapshots.start(self.live)
         self._whole = True
         return _STATE
+
+
+def _again(known: Ready | None, ready: Ready) -> tuple[str, object, object]:
+    """What the mark of another start says: key, old, new."""
+    old, new = known.model.dtype if known else ready.model.dtype, ready.model.dtype
+    return ("engine", None, "restarted") if old == new else ("weights", old, new)

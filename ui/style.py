@@ -61,6 +61,7 @@ QLineEdit[kind="value"] { background: transparent; border-color: transparent; pa
 QLineEdit[kind="value"]:hover { border-color: $border; background: $bg; }
 QLineEdit[kind="value"]:focus { border-color: $accent; background: $bg; }
 QLineEdit[kind="value"][pending="true"] { color: $accent; }
+QComboBox:disabled { color: $text_faint; background: $panel; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $border; selection-background-color: $hover;
     selection-color: $text; }
 QCheckBox { spacing: ${p8}px; background: transparent; }

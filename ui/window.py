@@ -14,6 +14,7 @@ from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
+from engine.config import Dtype
 from engine.records import Abort
 from ui import layout, menus
 from ui.banner import Banner
@@ -128,6 +129,10 @@ class Window(QMainWindow):
     def abort_all(self) -> None:
         self.context.source.send(Abort(id=self.context.source.next_id()))
 
+    def rebuild(self, form: Dtype) -> None:
+        self.context.source.rebuild(form)
+        self.frame.mark(Kinds.SOURCE)
+
     def restart(self) -> None:
         self.context.source.restart()
         self.frame.mark(Kinds.SOURCE)
@@ -165,6 +170,7 @@ class Window(QMainWindow):
         self.selection.changed.connect(lambda: self.frame.mark(Kinds.SELECTION))
         self.cursor.listeners.append(self._cursor_moved)
         self.banner.restart_wanted.connect(self.restart)
+        self.controls.rebuild_wanted.connect(self.rebuild)
         self.timeline.live_wanted.connect(self.cursor.live)
         self.controls.workload.changed.connect(lambda: self.frame.mark(Kinds.SETTINGS))
         for dock in self.deck.docks.values():

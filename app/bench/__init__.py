@@ -4,7 +4,10 @@ from __future__ import annotations
 
 BENCHES = {
     "engine": ("app.bench.engine", "throughput, time to first token and step times of the engine"),
-    "exactness": ("app.bench.exactness", "greedy float32 output against a dense oracle, over many settings"),
+    "interference": ("app.bench.interference", "gaps of streams that decode while a long prompt arrives"),
+    "peers": ("app.bench.peers", "the engine against vLLM and llama.cpp on the same weights, side by side"),
+    "step": ("app.bench.step", "where a decode step's time goes, and the share of the roofline it reaches"),
+    "exactness": ("app.bench.exactness", "greedy output against a dense oracle or the form's own, over many settings"),
     "quality": ("app.bench.quality", "perplexity and bytes of each weight form, against float32"),
     "window": ("app.bench.window", "frame, apply and encode times of the window on a synthetic stream"),
     "overhead": ("app.bench.overhead", "engine throughput with the window open, against headless"),

@@ -3,7 +3,8 @@
 Float arithmetic depends on how many rows a matrix kernel gets, so logits differ in their last bits with batch and
 chunk size, and a near-tie can fall either way. Two outputs are *token-equal* when all tokens agree, or when at the
 first difference the reference's own gap between its two best logits is under 5e-4. Over a set of prompts at most
-1 in 20 may use that allowance, and each use is shown. Knows tokens and gaps, no engine.
+1 in 20 may use that allowance, and each use is shown. Of a weight form the gap allowed is twice the form's own noise.
+Knows tokens and gaps, no engine.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Difference:
     ours: int | None  # None: the output ended early
     wanted: int
     gap: float
+    allowance: float = ALLOWED_GAP
 
     @property
     def allowed(self) -> bool:
-        return self.ours is not None and self.gap < ALLOWED_GAP
+        return self.ours is not None and self.gap < self.allowance
 
     def __str__(self) -> str:
         ours = "ended" if self.ours is None else f"gave {self.ours}"
@@ -66,12 +68,14 @@ class Report:
         return "\n".join([head, *map(str, self.differences)])
 
 
-def first_difference(ours: Sequence[int], reference: Reference, prompt: int = 0) -> Difference | None:
+def first_difference(
+    ours: Sequence[int], reference: Reference, prompt: int = 0, allowance: float = ALLOWED_GAP
+) -> Difference | None:
     """None when all tokens agree. Tokens beyond the reference's end are not compared."""
     for at, (wanted, gap) in enumerate(zip(reference.tokens, reference.gaps, strict=True)):
         token = ours[at] if at < len(ours) else None
         if token != wanted:
-            return Difference(prompt, len(reference.prompt), at, token, wanted, gap)
+            return Difference(prompt, len(reference.prompt), at, token, wanted, gap, allowance)
     return None
 
 
@@ -81,8 +85,10 @@ def token_equal(ours: Sequence[int], reference: Reference) -> bool:
     return difference is None or difference.allowed
 
 
-def compare(outputs: Sequence[Sequence[int]], references: Sequence[Reference]) -> Report:
+def compare(
+    outputs: Sequence[Sequence[int]], references: Sequence[Reference], allowance: float = ALLOWED_GAP
+) -> Report:
     """A set of outputs in the order of its references."""
     pairs = enumerate(zip(outputs, references, strict=True))
-    found = [first_difference(ours, reference, i) for i, (ours, reference) in pairs]
+    found = [first_difference(ours, reference, i, allowance) for i, (ours, reference) in pairs]
     return Report(len(references), [difference for difference in found if difference is not None])

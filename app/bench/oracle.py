@@ -73,10 +73,15 @@ def texts() -> list[str]:
     return ["\n\n".join(p.text for p in sorted(built_in, key=lambda p: p.kind != kind)) for kind in KINDS]
 
 
+def cuts() -> list[tuple[int, int]]:
+    """Each prompt: which text it begins, and its tokens; lengths mixed, so that batches are."""
+    return [((i + j) % len(KINDS), length) for i in range(len(KINDS)) for j, length in enumerate(LENGTHS)]
+
+
 def prompts(tokenize: Tokenize) -> list[list[int]]:
-    """The beginning of each text, in each length; lengths mixed, so that batches are."""
+    """The beginning of each text, in each length."""
     ids = [tokenize(text) for text in texts()]
-    return [ids[(i + j) % len(KINDS)][:length] for i in range(len(KINDS)) for j, length in enumerate(LENGTHS)]
+    return [ids[text][:length] for text, length in cuts()]
 
 
 def greedy(model: PreTrainedModel, prompts: Sequence[Sequence[int]], new_tokens: int = NEW_TOKENS) -> list[Reference]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from app.bench.synthetic import Synthetic
+from engine.config import Dtype
 from engine.records import (
     Ack,
     Change,
@@ -32,6 +33,8 @@ class SyntheticSource:
     title = "synthetic stream"
     provenance: Provenance = "simulated"
     silence = 0.0
+    form: Dtype = "bfloat16"
+    fixed = "a synthetic stream has no weights"
 
     def __init__(
         self, blocks: int = 512, sequences: int = 16, seed: int = 7, keyframe_every: int = 0, fill: float = 0.6
@@ -94,6 +97,10 @@ class SyntheticSource:
         return self._ids
 
     def restart(self) -> None:
+        self._start()
+
+    def rebuild(self, form: Dtype) -> None:
+        self.form = form
         self._start()
 
     def close(self) -> None:

@@ -14,5 +14,9 @@ class LiveEngine(EngineClient):
         return "measured"
 
     @property
+    def fixed(self) -> str:
+        return ""
+
+    @property
     def title(self) -> str:
         return "live engine"

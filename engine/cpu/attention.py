@@ -13,8 +13,8 @@ it nor their number change which operations it sees or their order. Keys that ar
 exact 0, and a sum of −0, which + 0 would change (it takes a thread that flushes numbers near 0), is made + 0 at the
 end. Lanes that nobody wrote may hold anything, NaN too: scores of such keys are replaced, their values never read.
 
-Asking the memory ahead for the next block was tried: a tenth faster for 32 sequences of 1000 tokens, 0 to 6 % for 32
-of 160, nothing where the caches hold the keys. Not done.
+While keys are scored their values are asked for, and the keys after the next: a tenth to a quarter faster where the
+pool is larger than the caches, nothing lost where it isn't.
 
 Queries come rotated and multiplied by d^−1/2 already. Knows nothing of sequences, threads and layers.
 """
@@ -94,6 +94,7 @@ def attend_heads(
     values += kv_head * num_blocks * page
 
     for first in range(0, total, _KEYS):
+        _ask_ahead(first, total, head_dim, table, block_size, keys, values, page)
         for column in range(_COLUMNS):
             # past the end the last vector is scored again: nobody reads those scores
             key = min(first + column * LANES, (total - 1) // LANES * LANES)
@@ -133,6 +134,20 @@ def attend_heads(
 
 
 @njit(nogil=True)
+def _ask_ahead(first, total, head_dim, table, block_size, keys, values, page):
+    """Have the values of these keys, and the keys after the next, on their way: blocks lie anywhere in memory, so no
+    processor guesses which comes next."""
+    for key in range(first, min(first + _KEYS, total), LANES):
+        if block_size >= LANES:
+            block = _read(table, key // block_size) * page
+            _prefetch(values + block + key % block_size * head_dim * _HALF, head_dim // 2)
+    ahead = first + 2 * _KEYS
+    for key in range(ahead, min(ahead + _KEYS, total), LANES):
+        if block_size == LANES:
+            _prefetch(keys + _read(table, key // block_size) * page, head_dim // 2)
+
+
+@njit(nogil=True)
 def _whole_lines(number):
     return (number + _LINE - 1) // _LINE * _LINE
 
@@ -168,6 +183,24 @@ def _write(context, list_, index, number):
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def _prefetch(context, address, lines):
+    """Ask for that many cache lines from `address` on."""
+
+    def generate(context, builder, signature, arguments):
+        e = Emitter(builder)
+        address, lines = arguments
+
+        def ask(line: Value, _: list[Value]) -> list[Value]:
+            e.prefetch(e.at(address, line, 64))
+            return []
+
+        e.loop(lines, [], ask)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), generate
 
 
 @intrinsic

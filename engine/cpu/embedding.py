@@ -1,4 +1,4 @@
-"""One row of a packed matrix, dequantised: the embedding of a token. The matrix serves as the head too where the two are tied."""
+"""One row of a packed matrix, dequantised: the embedding of a token, from the head itself where the two are tied."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ from engine.cpu.vector import add_row, number_at, set_number
 
 MODEL = np.dtype(
     [(name, np.int64) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size")]
-    + [("num_blocks", np.int64), ("epsilon", np.float32), ("unused", np.int32)]
+    + [("epsilon", np.float32), ("unused", np.int32)]
     + [("norm", np.int64), ("embedding", MATRIX), ("head", MATRIX)]
 )
 LAYER = np.dtype(
     [(name, np.int64) for name in ("attention_norm", "qk_norm", "mlp_norm", "output_bias", "down_bias")]
     + [(name, MATRIX) for name in ("qkv", "output", "gate_up", "down")]
-    + [("keys", np.int64), ("values", np.int64)]
+    + [("keys", np.int64), ("values", np.int64), ("blocks", np.int64)]  # blocks: from a head's first to the next one's
 )
 # One step's: the packed batch, the cut of its rows into runs of queries, and the places that phases write to.
 STEP = np.dtype(
@@ -145,7 +145,7 @@ def _rotate(line, number, model, layer, step):
         rotate_and_store(
             chunk * each, min(step.count, (chunk + 1) * each), step.qkv, step.rotation, layer.qk_norm, model.epsilon,
             model.heads, model.kv_heads, model.head_dim, step.slots, model.block_size,
-            layer.keys, layer.values, model.num_blocks,
+            layer.keys, layer.values, layer.blocks,
         )  # fmt: skip
         chunk = next_chunk(line, number, chunks)
     return over(line, number, chunks)
@@ -162,7 +162,7 @@ def _attend(line, number, rank, model, layer, step):
         attend(
             token, count, number_at(step.positions + 8 * token), chunk % model.kv_heads, step.qkv, step.attention,
             model.heads, model.kv_heads, model.head_dim, step.tables + row * step.table_width * 8, model.block_size,
-            layer.keys, layer.values, model.num_blocks, scratch,
+            layer.keys, layer.values, layer.blocks, scratch,
         )  # fmt: skip
         chunk = next_chunk(line, number, chunks)
     return over(line, number, chunks)

@@ -42,9 +42,7 @@ class PackedMatrix:
         return len(self.codes) * TILE
 
 
-def pack(
-    codes: NDArray[np.uint8], scale: NDArray[np.float16], minimum: NDArray[np.float16] | None
-) -> PackedMatrix:
+def pack(codes: NDArray[np.uint8], scale: NDArray[np.float16], minimum: NDArray[np.float16] | None) -> PackedMatrix:
     """codes (rows, columns) below 16 with `minimum`, below 256 without; scale, minimum (rows, groups).
 
     Raises ValueError if a row can't be cut into groups of 32.

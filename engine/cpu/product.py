@@ -1,4 +1,4 @@
-"""y = start + x · Wᵀ, x in int8 with a scale for each row and group, W packed: the product that a step spends its time in.
+"""y = start + x · Wᵀ, x in int8 with a scale for each row and group, W packed: what a step spends its time in.
 
 For a row r, an output n and the groups g of 32 inputs, with x = s · a and w = d · c + m:
 
@@ -7,8 +7,8 @@ For a row r, an output n and the groups g of 32 inputs, with x = s · a and w = 
 The sums over i are whole numbers and exact; the sum over g runs in order, in float32. What is computed for a row is
 the same whichever rows stand beside it: a batch changes no bit of a row's result.
 
-Bytes: each weight once for a tile's sweep over all rows (from the cache after the first of them); products: rows · N · K,
-64 of them in an instruction where the CPU has one for bytes.
+Bytes: each weight once for a tile's sweep over all rows (from the cache after the first of them); products: rows · N ·
+K, 64 of them in an instruction where the CPU has one for bytes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ WORDS = np.dtype([("scale", np.float32), ("scaled_sum", np.float32), ("offset_su
 _WORDS = WORDS.itemsize
 
 # A matrix by its addresses; what the compiled program is given.
-MATRIX = np.dtype(
-    [(name, np.int64) for name in ("codes", "scales", "start", "bits", "tiles", "groups")]
-)
-
-# Rows and tiles that one sweep over the groups takes: their 2 · 12 sums stay in the 32 registers of AVX-512 with a
-# weight line of each tile.
-_MOST_ROWS = 6
+MATRIX = np.dtype([(name, np.int64) for name in ("codes", "scales", "start", "bits", "tiles", "groups")])
 
 
 def describe(matrix: PackedMatrix, start: NDArray[np.float32] | None) -> tuple[int, ...]:
@@ -112,7 +106,8 @@ def _line(e: Emitter, codes, q: int, bits: int):
 
 @njit(nogil=True)
 def _sweep_rows(rows, tiles, bits, codes, scales, groups, x, words, start, start_stride, out, out_stride):
-    """One or two tiles for any number of rows."""
+    """One or two tiles for any number of rows, at most 6 at a time: the 2 · 12 sums of 6 rows and 2 tiles stay in the
+    32 registers of AVX-512 with a weight line of each tile."""
     row = 0
     while row < rows:
         left = rows - row

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from engine.cpu.packed_matrix import GROUP, OFFSET
 from engine.cpu.product import WORDS
-from engine.cpu.vector import LANES, Emitter, f32, i8, i32, vector
+from engine.cpu.vector import LANES, Emitter, f32, i8, i16, i32, vector
 
 _BYTES = 4 * GROUP  # of a group in float32
 _HALF = 4 * LANES
+_LEAST = float(np.float32(1e-38))  # a scale up to here is 0: 1 / s would be infinite
 
 
 def _store_group(e: Emitter, low, high, codes, words) -> None:
@@ -28,8 +29,11 @@ def _store_group(e: Emitter, low, high, codes, words) -> None:
     b = e.b
     largest = e.largest(e.maximum(e.absolute(low), e.absolute(high)))
     one = ir.Constant(f32, 1.0)
+    # maxnum passes over a NaN; the scale must not, or a damaged weight would give numbers that look sound
+    broken = b.icmp_unsigned("!=", b.bitcast(b.fcmp_unordered("uno", low, high), i16), ir.Constant(i16, 0))
     scale = b.fmul(largest, ir.Constant(f32, float(np.float32(1 / 127))))
-    something = b.fcmp_ordered(">", scale, ir.Constant(f32, 0.0))
+    scale = b.select(broken, ir.Constant(f32, float("nan")), scale)
+    something = b.fcmp_ordered(">", scale, ir.Constant(f32, _LEAST))
     inverse = e.splat(b.select(something, b.fdiv(one, scale), ir.Constant(f32, 0.0)))
     limit = e.constant(127.0, f32)
     whole = []
@@ -91,9 +95,7 @@ def normalise_row(context, columns, x, weight, epsilon, codes, words):
 
         low, high = e.loop(_groups(e, columns), [e.constant(0.0, f32)] * 2, squares)
         mean = builder.fdiv(e.sum(builder.fadd(low, high)), builder.sitofp(columns, f32))
-        root = builder.call(
-            builder.module.declare_intrinsic("llvm.sqrt", [f32]), [builder.fadd(mean, epsilon)]
-        )
+        root = builder.call(builder.module.declare_intrinsic("llvm.sqrt", [f32]), [builder.fadd(mean, epsilon)])
         inverse = e.splat(builder.fdiv(ir.Constant(f32, 1.0), root))
 
         def numbers(offset):
@@ -133,8 +135,10 @@ def reference(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray]:
     rows, columns = x.shape
     grouped = x.reshape(rows, -1, GROUP)
     scale = np.abs(grouped).max(axis=2) * np.float32(1 / 127)
-    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-    codes = np.clip(np.rint(grouped * inverse[:, :, None]), -127, 127).astype(np.int8)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > _LEAST)
+    with np.errstate(invalid="ignore"):  # infinity times 0
+        whole = np.nan_to_num(np.rint(grouped * inverse[:, :, None]), nan=127)
+    codes = np.clip(whole, -127, 127).astype(np.int8)
     total = codes.astype(np.int32).sum(axis=2)
     words = np.zeros(scale.shape, WORDS)
     words["scale"], words["scaled_sum"], words["offset_sum"] = scale, scale * total.astype(np.float32), -OFFSET * total

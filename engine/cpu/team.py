@@ -7,7 +7,8 @@ That is what a fixed division with a barrier after it (OpenMP) can't do: beside 
 cores, every barrier there waits for the thread that was put aside.
 
 A phase has a line of its own in memory: [claimed, done], each with the step's number in the upper half. A thread that
-wakes when its step is long over finds another number there and leaves; it can't touch the new step's work.
+wakes when its step is long over finds another number there and leaves; it can't touch the new step's work. The same
+way out is taken when a step breaks off: the number 0, which no step has, is put everywhere.
 """
 
 from __future__ import annotations
@@ -126,10 +127,11 @@ def over(line, step, chunks):
 
 
 Program = Callable[..., None]
+_LAST = 1 << 30  # steps are numbered 1 … _LAST, and then from 1 again
 
 
 class Team:
-    """`threads` at work with the caller's. `lines`: the counters, for `run`'s program to be given by address."""
+    """`threads` at work, the caller's among them. `lines`: the counters, for `run`'s program to be given by address."""
 
     def __init__(self, threads: int, phases: int):
         self.threads = threads
@@ -137,15 +139,26 @@ class Team:
         start = -raw.ctypes.data % LINE // 8
         self.lines: NDArray[np.int64] = raw[start : start + phases * LINE // 8].reshape(phases, -1)
         self.step = 0
-        self._bench = _Bench(threads - 1)
+        self._bench = _Bench(threads - 1, self.lines)
         self._close = weakref.finalize(self, self._bench.close)
 
     def run(self, program: Program, *arguments: object) -> None:
-        """`program(rank, step, *arguments)` in every thread; back when this one is through with all phases."""
-        self.step += 1
-        self.lines[:, :2] = self.step << 32
-        self._bench.call(program, (self.step, *arguments))
-        program(0, self.step, *arguments)
+        """`program(rank, step, *arguments)` in every thread; back when this one is through with all phases.
+
+        What `program` raises in any thread is raised here, and so is Ctrl-C; then nobody is at work any more. Have it
+        compiled before, or every thread will want to.
+        """
+        self.step = self.step % _LAST + 1
+        try:
+            self._bench.call(program, self.step, arguments)
+            program(0, self.step, *arguments)
+        except BaseException:
+            self._bench.stop()
+            raise
+        if self._bench.error is not None:
+            self._bench.stop()
+            error, self._bench.error = self._bench.error, None
+            raise error
 
     def close(self) -> None:
         self._close()
@@ -155,38 +168,71 @@ class _Bench:
     """The other threads, asleep until they are called. One that is still busy with an old call misses nothing: it
     takes up the newest one next."""
 
-    def __init__(self, count: int):
-        self.job: tuple[Program, tuple[object, ...]] | None = None
-        self.gates = [_thread.allocate_lock() for _ in range(count)]
-        self.threads = [
-            threading.Thread(target=self._serve, args=(rank, gate), name=f"cpu-{rank}", daemon=True)
-            for rank, gate in enumerate(self.gates, 1)
+    def __init__(self, count: int, lines: NDArray[np.int64]):
+        self.error: BaseException | None = None  # what a program raised here
+        self._lines = lines
+        self._lock = threading.Lock()  # for `_step` and the lines to go together
+        self._step = 0  # that the lines are for; 0 while none runs
+        self._job: tuple[Program, int, tuple[object, ...]] | None = None
+        self._gates = [_thread.allocate_lock() for _ in range(count)]
+        self._busy = [_thread.allocate_lock() for _ in range(count)]  # held by a thread that runs a program
+        self._threads = [
+            threading.Thread(target=self._serve, args=(rank,), name=f"cpu-{rank}", daemon=True)
+            for rank in range(1, count + 1)
         ]
-        for gate in self.gates:
+        for gate in self._gates:
             gate.acquire()
-        for thread in self.threads:
+        for thread in self._threads:
             thread.start()
 
-    def call(self, program: Program, arguments: tuple[object, ...]) -> None:
-        self.job = program, arguments
+    def call(self, program: Program, step: int, arguments: tuple[object, ...]) -> None:
+        with self._lock:
+            self._step = step
+            self._lines[:, :2] = step << 32
+        self._job = program, step, arguments
         self._open()
+
+    def stop(self) -> None:
+        """Break the step off, and wait until no thread is at it."""
+        self._break_off(self._step)
+        self._job = _nothing, 0, ()
+        for busy in self._busy:
+            with busy:
+                pass
 
     def close(self) -> None:
-        self.job = None
+        self._job = None
         self._open()
-        for thread in self.threads:
-            thread.join(1.0)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # a garbage collection may happen in any
+                thread.join(1.0)
 
     def _open(self) -> None:
-        for gate in self.gates:
+        for gate in self._gates:
             if gate.locked():
                 gate.release()
 
-    def _serve(self, rank: int, gate: _thread.LockType) -> None:
+    def _break_off(self, step: int) -> None:
+        with self._lock:
+            if step == self._step:
+                self._step = 0
+                self._lines[:, :2] = 0
+
+    def _serve(self, rank: int) -> None:
+        gate, busy = self._gates[rank - 1], self._busy[rank - 1]
         while True:
             gate.acquire()
-            job = self.job
-            if job is None:
-                return
-            program, arguments = job
-            program(rank, *arguments)
+            with busy:
+                job = self._job
+                if job is None:
+                    return
+                program, step, arguments = job
+                try:
+                    program(rank, step, *arguments)
+                except BaseException as error:
+                    self.error = error
+                    self._break_off(step)
+
+
+def _nothing(rank: int, step: int) -> None:
+    """The job of a thread that is woken by a call that was broken off."""

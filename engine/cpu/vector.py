@@ -3,15 +3,15 @@
 numba compiles Python loops well, but it can't be told to keep sixteen sums in registers or to use a CPU's dot
 product of bytes. An `Emitter` wraps the builder that numba hands to an intrinsic and names the few operations
 that the kernels need; addresses are plain 64-bit integers throughout. No instruction here depends on a particular
-CPU: where there is an own instruction for four byte products and their sum, LLVM is given it by name, else the same sum is
-spelled out. Nothing is reordered: what a lane computes depends on its own inputs only.
+CPU: where there is an own instruction for four byte products and their sum, LLVM is given it by name, else the same
+sum is spelled out. Nothing is reordered: what a lane computes depends on its own inputs only.
 """
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
+from numba import config, types
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -26,14 +26,14 @@ def vector(kind: ir.Type, lanes: int = LANES) -> ir.VectorType:
     return ir.VectorType(kind, lanes)
 
 
-def _features() -> dict[str, bool]:
-    try:
-        return dict(llvm.get_host_cpu_features())
-    except RuntimeError:  # a host that LLVM can't ask
-        return {}
+def features(text: str) -> dict[str, bool]:
+    """LLVM's list of what a processor has, "+avx2,-avx512f"."""
+    return {name[1:]: name[0] == "+" for name in text.split(",") if name}
 
 
-HOST = _features()
+# What numba compiles for: this processor's, or less where NUMBA_CPU_FEATURES says so. An instruction that LLVM doesn't
+# know of there ends the process.
+HOST = features(get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES)
 # four products of an unsigned and a signed byte, added to an int32: x86's VNNI, 64 or 32 bytes at once
 DOT_512 = HOST.get("avx512vnni", False)
 DOT_256 = HOST.get("avxvnni", False) or (DOT_512 and HOST.get("avx512vl", False))
@@ -64,6 +64,13 @@ class Emitter:
 
     def store(self, value: Value, address: Value, align: int = 1) -> None:
         self.b.store(value, self.b.inttoptr(address, value.type.as_pointer()), align=align)
+
+    def prefetch(self, address: Value) -> None:
+        """Have the line of the address brought into the second cache."""
+        pointer = self.b.inttoptr(address, i8.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
+        function = self.b.module.globals.get("llvm.prefetch.p0") or ir.Function(self.b.module, kind, "llvm.prefetch.p0")
+        self.b.call(function, [pointer, ir.Constant(i32, 0), ir.Constant(i32, 2), ir.Constant(i32, 1)])
 
     def splat(self, value: Value, lanes: int = LANES) -> Value:
         kind = vector(value.type, lanes)
@@ -148,9 +155,11 @@ class Emitter:
         return self.b.fpext(self.load(address, vector(f16, lanes), align=2), vector(f32, lanes))
 
     def to_half(self, value: Value) -> Value:
-        """float32 vector → float16, held within ±65504, so that no infinity is ever stored."""
+        """float32 vector → float16, held within ±65504, so that no infinity is ever stored. NaN stays NaN."""
         lanes = value.type.count
-        held = self.minimum(self.maximum(value, self.constant(-65504.0, f32, lanes)), self.constant(65504.0, f32, lanes))
+        least, most = self.constant(-65504.0, f32, lanes), self.constant(65504.0, f32, lanes)
+        held = self.minimum(self.maximum(value, least), most)
+        held = self.b.select(self.b.fcmp_unordered("uno", value, value), value, held)
         return self.b.fptrunc(held, vector(f16, lanes))
 
     def dot_bytes(self, total: Value, unsigned: Value, signed: Value) -> Value:
@@ -184,7 +193,8 @@ class Emitter:
         ]
 
     def _join(self, low: Value, high: Value) -> Value:
-        return self.b.shuffle_vector(low, high, ir.Constant(vector(i32, 2 * low.type.count), list(range(2 * low.type.count))))
+        lanes = 2 * low.type.count
+        return self.b.shuffle_vector(low, high, ir.Constant(vector(i32, lanes), list(range(lanes))))
 
     # --- loops ---
 

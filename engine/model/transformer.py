@@ -101,5 +101,9 @@ class Transformer:
     @property
     def bytes(self) -> int:
         shared = self.head.shares(self.embedding)
-        head = 0 if shared else self.head.bytes
-        return self.embedding.nbytes + self.norm.nbytes + head + sum(layer.bytes for layer in self.layers)
+        return self.bytes_read + (0 if shared else self.embedding.nbytes)
+
+    @property
+    def bytes_read(self) -> int:
+        """By every step: of an embedding that isn't the head as well it takes some rows."""
+        return self.norm.nbytes + self.head.bytes + sum(layer.bytes for layer in self.layers)

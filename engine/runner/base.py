@@ -32,6 +32,7 @@ class Runner(Protocol):
     host_blocks: int  # of the pool on the host that preempted sequences move to
     block_size: int  # tokens
     notices: list[str]  # what the user should know about this model here
+    absent: dict[str, str]  # forms of weights that this model can't be had in here, and why
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order."""

@@ -15,7 +15,7 @@ from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, exact_float32
-from engine.runner.forms import PACKED, choose
+from engine.runner.forms import PACKED, absent, choose
 
 MIN_BLOCKS = 4  # the low end of the setting
 
@@ -43,6 +43,7 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
             f"{files.name} in {choice.form} doesn't fit into the memory of {device}: {plainly(error)}; "
             "take a smaller model, bfloat16, or the other device"
         ) from None
+    runner.absent = absent(device.type, planned)
     if choice.notice:
         runner.notices.append(choice.notice)
     if fits < asked:

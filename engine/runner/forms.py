@@ -6,6 +6,7 @@ Decides and says why; makes nothing. numba takes 0.4 s to import, so it is asked
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 
@@ -52,6 +53,15 @@ def choose(asked: str, device: str, planned: Planned) -> Choice:
         if why := _why_slow():
             return Choice(asked, f"The weight form '{asked}' is slow here: {why}.")
     return Choice(asked)
+
+
+def absent(device: str, planned: Planned) -> dict[str, str]:
+    """Forms that can't be had, and why, as far as it is seen without importing numba."""
+    if device != "cpu":
+        return dict.fromkeys(PACKED, "its kernels are the CPU's")
+    no_numba = None if find_spec("numba") else "numba is not installed"
+    reasons = {form: why_not_packed(planned, form) or no_numba for form in PACKED}
+    return {form: why for form, why in reasons.items() if why}
 
 
 def _first_that_can_be_had(planned: Planned) -> Choice:

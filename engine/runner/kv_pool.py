@@ -39,7 +39,7 @@ class KVPool:
         """
         try:
             for index, (keys, values) in enumerate(self.layers):
-                self.layers[index] = (_resized(keys, num_blocks), _resized(values, num_blocks))
+                self.layers[index] = _resized(keys, values, num_blocks)
         except (RuntimeError, MemoryError):
             self.layers = [(k[:, : self.num_blocks], v[:, : self.num_blocks]) for k, v in self.layers]
             raise
@@ -66,15 +66,17 @@ def copy_blocks(source: KVPool, blocks: Ints, target: KVPool, places: Ints) -> N
             other.index_copy_(1, there, part)
 
 
-def _resized(pool: torch.Tensor, num_blocks: int) -> torch.Tensor:
-    """A copy with `num_blocks` blocks. Zeros are written, so that every page is really there and counted."""
-    kept = min(pool.shape[1], num_blocks)
+def _resized(keys: torch.Tensor, values: torch.Tensor, num_blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Copies with `num_blocks` blocks, of equal strides. Zeros are written, so that every page is really there and
+    counted."""
+    kept = min(keys.shape[1], num_blocks)
     try:
-        new = pool.new_empty((pool.shape[0], num_blocks, *pool.shape[2:]))
+        new = tuple(old.new_empty((old.shape[0], num_blocks, *old.shape[2:])) for old in (keys, values))
     except (RuntimeError, MemoryError):
         if kept < num_blocks:
             raise
-        return pool[:, :kept]  # no room for even a smaller copy: a part of the old one serves as well
-    new[:, :kept] = pool[:, :kept]
-    new[:, kept:] = 0
+        return keys[:, :kept], values[:, :kept]  # no room for even smaller copies: a part of the old serves as well
+    for copy, old in zip(new, (keys, values), strict=True):
+        copy[:, :kept] = old[:, :kept]
+        copy[:, kept:] = 0
     return new

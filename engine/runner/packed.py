@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.cpu import product
 from engine.cpu.attention import scratch_floats
-from engine.cpu.compiled import keep_compiled
+from engine.cpu.compiled import compile_for
 from engine.cpu.forward import LAYER, MODEL, OPS, STEP, forward, phases
 from engine.cpu.packed_matrix import GROUP, aligned
 from engine.cpu.team import Team
@@ -53,13 +53,14 @@ class PackedRunner(PooledRunner):
         super().__init__(config, model, pool, baseline)
         self._weights = weights
         self.threads = threads or _cores()
-        self._team = Team(self.threads, phases(config.layers))
         self._starts: list[NDArray[np.float32]] = []  # what products begin with, kept alive for their addresses
         self._model, self._layers = self._describe_model(), self._describe_layers()
         self._buffers = _Buffers(config, weights.head.padded_rows, self.threads)
         self._times = np.zeros(len(OPS), np.int64)  # ticks
         self._seconds = 0.0
-        keep_compiled(forward)
+        # here, in one thread, lest each of the team's wants to
+        compile_for(forward, 0, 0, 0, self._model, self._layers, np.zeros(1, STEP))
+        self._team = Team(self.threads, phases(config.layers))
         self.resize(num_blocks)
 
     @property
@@ -70,6 +71,11 @@ class PackedRunner(PooledRunner):
     def weight_bytes(self) -> int:
         return self._weights.bytes
 
+    @property
+    def step_bytes(self) -> int:
+        apart = self._weights.embedding is not self._weights.head
+        return self._weights.bytes - (self._weights.embedding.bytes if apart else 0)
+
     def free_bytes(self) -> int | None:
         return free_cpu_bytes()
 
@@ -77,11 +83,13 @@ class PackedRunner(PooledRunner):
         return free_cpu_bytes()
 
     def resize(self, num_blocks: int) -> None:
-        super().resize(num_blocks)
-        self._model["num_blocks"] = self.num_blocks
-        for layer, (keys, values) in zip(self._layers, self._pool.layers, strict=True):
-            assert keys.is_contiguous() and values.is_contiguous()
-            layer["keys"], layer["values"] = keys.data_ptr(), values.data_ptr()
+        try:
+            super().resize(num_blocks)
+        finally:  # a pool that couldn't grow has moved as well
+            for layer, (keys, values) in zip(self._layers, self._pool.layers, strict=True):
+                assert keys.stride(0) == values.stride(0) and keys[0].is_contiguous() and values[0].is_contiguous()
+                layer["keys"], layer["values"] = keys.data_ptr(), values.data_ptr()
+                layer["blocks"] = keys.stride(0) // (self.block_size * self.config.head_dim)
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         """→ (N, vocabulary) float32, until the next call. Raises MemoryError."""

@@ -22,7 +22,7 @@ WARM_DECODES = (1, 2, 4, 8, 16)  # rows
 
 
 class PooledRunner:
-    """See `engine.runner.base.Runner`. A subclass has `execute`, `free_bytes` and `weight_bytes`."""
+    """See `engine.runner.base.Runner`. A subclass has what raises NotImplementedError here."""
 
     name = ""
 
@@ -30,6 +30,7 @@ class PooledRunner:
         """`pool`: empty. `baseline`: resident bytes before the model came."""
         self.config, self.model, self.block_size = config, model, pool.block_size
         self.notices = list(config.notices)
+        self.absent: dict[str, str] = {}
         self._pool, self._baseline = pool, baseline
         self._host = KVPool(config, pool.block_size, pool.dtype, torch.device("cpu"))
 
@@ -54,6 +55,15 @@ class PooledRunner:
 
     @property
     def weight_bytes(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def step_bytes(self) -> int:
+        """Of the weights, those that every step reads: not an embedding of which it takes some rows."""
+        raise NotImplementedError
+
+    def op_seconds(self) -> dict[str, float]:
+        """Seconds of all calls so far within the model, by op where the runner knows them."""
         raise NotImplementedError
 
     @torch.inference_mode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from engine.kernels.paged_attention import plan
@@ -38,6 +40,7 @@ class TorchRunner(PooledRunner):
         super().__init__(config, model, KVPool(config, block_size, dtype, device), baseline)
         self.dtype, self.device = dtype, device
         self._transformer = Transformer(config, weights, consume)
+        self._seconds = 0.0  # in the model, so far
         self.resize(num_blocks)
 
     @property
@@ -47,6 +50,14 @@ class TorchRunner(PooledRunner):
     @property
     def weight_bytes(self) -> int:
         return self._transformer.bytes
+
+    @property
+    def step_bytes(self) -> int:
+        return self._transformer.bytes_read
+
+    def op_seconds(self) -> dict[str, float]:
+        """The whole model as one op; on a GPU only what it takes to ask for it."""
+        return {"model": self._seconds}
 
     @torch.inference_mode()
     def execute(self, batch: PackedBatch) -> torch.Tensor:
@@ -63,9 +74,12 @@ class TorchRunner(PooledRunner):
         )
         arrays = (batch.tokens, batch.positions, batch.slots, batch.logit_index)
         inputs = Inputs(*(torch.from_numpy(array).to(self.device) for array in arrays), groups)
+        started = time.perf_counter()
         try:
-            return self._transformer.forward(inputs, self._pool.layers)
+            logits = self._transformer.forward(inputs, self._pool.layers)
         except RuntimeError as error:
             if type(error) is RuntimeError and ran_out(error):
                 raise MemoryError(plainly(error)) from error
             raise
+        self._seconds += time.perf_counter() - started
+        return logits

@@ -1,15 +1,21 @@
 """The exactness bench without a model: that its runs cover what it says, and what it refuses."""
 
+import argparse
 from dataclasses import astuple
 from itertools import combinations, product
 
 import pytest
 
 from app.__main__ import main
+from app.bench import exactness
 from app.bench.combinations import FULL, LONGEST, PAIRWISE, PERIOD
+from app.bench.equality import compare, first_difference
 from app.bench.oracle import KINDS, LENGTHS, NEW_TOKENS, prompts
 from engine.config import SettingRefused, limits, validate
 from tests.support.fake_runner import FakeRunner
+from tests.support.tiny_directory import make_directory
+
+ARGUMENTS = {"model": "default", "dtype": "int8", "device": "auto", "threads": 0, "set": []}
 
 
 def test_full_has_every_combination_of_the_first_five():
@@ -55,16 +61,12 @@ def test_prompts_are_twenty_from_5_to_600_tokens():
     assert len({tuple(p) for p in made}) == len(made)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--dtype", "bfloat16"], "float32"), (["--set", "max_batch=2"], "chooses the settings itself")],
-)
-def test_what_it_refuses(arguments, message, capsys):
+def test_what_it_refuses(capsys):
     with pytest.raises(SystemExit) as ended:
-        raise SystemExit(main(["bench", "exactness", *arguments]))
+        raise SystemExit(main(["bench", "exactness", "--set", "max_batch=2"]))
     assert ended.value.code == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert "chooses the settings itself" in error
     assert len(error.strip().splitlines()) == 1
 
 
@@ -74,6 +76,25 @@ def test_a_missing_oracle_is_said(monkeypatch, capsys):
         raise SystemExit(main(["bench", "exactness"]))
     assert ended.value.code == 1
     assert "pip install 'servescope[test]'" in capsys.readouterr().err
+
+
+def test_a_form_is_given_twice_its_noise(monkeypatch, capsys):
+    """And one without noise is given nothing."""
+    references = [{"prompt": [1], "tokens": [2, 3], "gaps": [0.5, 1e-9]}]
+    for noise, allowance in ((0.0, 0.0), (0.25, 0.5)):
+        answer = {"references": references, "noise": noise}
+        monkeypatch.setattr("app.bench.runs.fresh_process", lambda *_, answer=answer, **__: answer)
+        found, allowed = exactness._from_itself(argparse.Namespace(**ARGUMENTS))
+        assert allowed == allowance and f"moves by {noise:.2e}" in capsys.readouterr().err
+        assert compare([[2, 3]], found, allowed).equal
+        difference = first_difference([2, 4], found[0], 0, allowed)
+        assert difference.allowed == (noise > 0)
+
+
+def test_a_form_that_cannot_be_had_is_said(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(main(["bench", "exactness", "--dtype", "file", "--model", str(make_directory(tmp_path))]))
+    assert ended.value.code == 1 and "bench exactness: " in capsys.readouterr().err
 
 
 def test_a_refusal_would_be_seen():

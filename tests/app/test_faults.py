@@ -194,7 +194,8 @@ def test_impossible_descriptions_are_refused_in_a_few_words(change):
 
 def test_more_layers_than_tensors_are_refused_before_they_are_planned(monkeypatch):
     config = from_huggingface(LLAMA | {"num_hidden_layers": 10**9})
-    monkeypatch.setattr(tensor_plan, "open_checkpoint", lambda files: SimpleNamespace(config=config, shapes={"a": (1,)}))
+    small = SimpleNamespace(config=config, shapes={"a": (1,)})
+    monkeypatch.setattr(tensor_plan, "open_checkpoint", lambda files: small)
     with pytest.raises(ModelProblem, match="1,000,000,000 layers"):
         tensor_plan.open_planned(SimpleNamespace(name="it"))
 

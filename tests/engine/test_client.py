@@ -10,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -112,6 +113,72 @@ def test_restart_after_a_kill_keeps_the_settings_in_force():
         submit(client)
         assert until(client, again, lambda s: s.events(r.Finished)).tokens() == {1: [0, 1, 2, 3, 4]}
         assert not again.of(r.Died)
+
+
+# --- other weights ---
+
+
+def rebuilt(client: EngineClient, form: str = "int8") -> Seen:
+    """Messages of the next life, up to its readiness."""
+    client.rebuild(form)
+    assert client.state == "starting" and client.form == form
+    return until(client, Seen(), lambda s: client.state == "ready")
+
+
+def test_other_weights_start_over_what_has_not_ended():
+    with running() as (client, seen):
+        client.send(r.Change(id=client.next_id(), changes={"max_batch": 3}))
+        submit(client, number=1, tokens=2)
+        submit(client, number=2, tokens=100_000)
+        submit(client, number=3, tokens=100_000)
+        client.send(r.Abort(id=client.next_id(), number=3))
+        until(client, seen, lambda s: s.events(r.Finished) and s.events(r.Aborted) and len(s.tokens()[2]) > 3)
+        client._open[2] = r.Submit(id=client._open[2].id, request=r.Request(number=2, prompt="hello", max_tokens=4))
+        first, again = client.pid, rebuilt(client)
+        assert client.pid != first
+        assert again.of(r.Ready)[0].config.dtype == "int8" and again.of(r.Ready)[0].settings.max_batch == 3
+        until(client, again, lambda s: s.events(r.Finished))
+        assert again.tokens() == {2: [0, 1, 2, 3]} and not client._open
+
+
+def test_other_weights_leave_a_pause_paused():
+    with running() as (client, seen):
+        client.send(r.Pause(id=client.next_id()))
+        client.send(r.SetDelay(id=client.next_id(), seconds=0.25))
+        until(client, seen, lambda s: [m for m in s.of(r.Status) if m.paused and m.delay])
+        again = rebuilt(client)
+        until(client, again, lambda s: [m for m in s.of(r.Status) if m.paused and m.delay == 0.25])
+        assert not again.of(r.Ack), "nobody asked for what the client does itself"
+
+
+def test_what_the_engine_died_of_is_not_asked_again():
+    with running() as (client, seen):
+        submit(client, prompt="crash")
+        until(client, seen, lambda s: s.of(r.Died))
+        rebuilt(client)
+        assert not client._open
+
+
+def test_weights_that_cannot_be_loaded_lose_no_request():
+    with running() as (client, seen):
+        submit(client, tokens=100_000)
+        until(client, seen, lambda s: s.events(r.Submitted))
+        client._target = "tests.support.fake_engine:out_of_memory_load"
+        client.rebuild("float32")
+        until(client, Seen(), lambda s: s.of(r.Died))
+        client._target = FAKE
+        until(client, rebuilt(client), lambda s: s.events(r.Submitted))
+
+
+def test_refused_and_lost_requests_are_not_kept():
+    with running() as (client, seen):
+        submit(client, prompt="", number=4)
+        until(client, seen, lambda s: s.of(r.Refused))
+        assert not client._open
+        submit(client, tokens=100_000, number=5)
+        until(client, seen, lambda s: s.events(r.Submitted))
+        client._follow(msgspec.structs.replace(seen.of(r.Keyframe)[-1], sequences=[]))  # after a gap: it has ended
+        assert not client._open
 
 
 def test_native_output_and_stack_are_the_detail_of_a_crash():

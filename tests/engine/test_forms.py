@@ -169,6 +169,18 @@ def test_the_remedy_is_the_version_that_is_required():
     assert f'"{forms.NUMBA}"' in (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
 
+# --- told before anyone asks ---
+
+
+def test_forms_that_cannot_be_had_are_told(planned, monkeypatch: pytest.MonkeyPatch):
+    assert forms.absent("cpu", planned["gguf"]) == {}
+    assert list(forms.absent("cpu", planned["half"])) == ["file"]
+    assert all("8 numbers wide" in why for why in forms.absent("cpu", planned["narrow"]).values())
+    assert set(forms.absent("cuda", planned["gguf"])) == set(forms.PACKED)
+    monkeypatch.setattr(forms, "find_spec", lambda name: None)
+    assert forms.absent("cpu", planned["gguf"]) == dict.fromkeys(forms.PACKED, "numba is not installed")
+
+
 # --- built ---
 
 
@@ -201,7 +213,8 @@ def held(machine, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_runner_gets_the_weights_in_their_form(held, models):
     runner = build(models["gguf"], "file")
     assert (runner.weights.form, runner.threads, runner.num_blocks, runner.notices) == ("Q4_1", 1, 8, [])
-    assert build(models["directory"], "int8").weights.form == "int8"
+    other = build(models["directory"], "int8")
+    assert other.weights.form == "int8" and list(other.absent) == ["file"]
 
 
 def test_notices_reach_the_user(held, models):

@@ -6,13 +6,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from app.bench import oracle
 from engine.config import EngineConfig, LiveSettings
 from engine.model.store import resolve
 from engine.runner.base import Runner
 from engine.runner.build import build_runner
-from tests.support import tiny_models
-from tests.support.oracle import default_model
+from tests.support import oracle, tiny_models
 from tests.support.paged import Driven, Driver
 
 pytestmark = pytest.mark.slow
@@ -26,7 +24,7 @@ def runner() -> Runner:
 
 @pytest.fixture(scope="module")
 def reference() -> PreTrainedModel:
-    return oracle.load(default_model())
+    return oracle.model()
 
 
 def test_the_model_is_what_its_name_says(runner: Runner, reference: PreTrainedModel):
@@ -38,7 +36,7 @@ def test_the_model_is_what_its_name_says(runner: Runner, reference: PreTrainedMo
 @pytest.mark.parametrize("chunks", [(190,), (64, 64, 40, 1, 1, 5, 15)])
 def test_logits(runner: Runner, reference: PreTrainedModel, chunks: tuple[int, ...]):
     """Real text; within what transformers differs from itself between a whole pass and cached decoding."""
-    prompts = [p[:190] for p in oracle.prompts(oracle.tokenizer(default_model())) if len(p) >= 190][:3]
+    prompts = [p[:190] for p in oracle.prompts() if len(p) >= 190][:3]
     driver = Driver(runner)
     sequences = [Driven(prompt) for prompt in prompts]
     parts = [driver.run([(s, n) for s in sequences]) for n in chunks]

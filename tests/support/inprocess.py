@@ -10,10 +10,12 @@ import itertools
 import os
 from collections import deque
 
+import msgspec
+
 from engine import records as r
 from engine.build import fit
 from engine.client import State
-from engine.config import EngineConfig, LiveSettings
+from engine.config import Dtype, EngineConfig, LiveSettings
 from engine.core import Engine, RequestRefused
 from engine.loop import Loop
 from engine.runner.base import OutOfDeviceMemory
@@ -31,6 +33,7 @@ class InProcessEngine:
 
     provenance = "measured"
     silence = 0.0
+    fixed = ""
     title = "engine in this process"
 
     def __init__(self, config: EngineConfig, build: Builder | None = None, steps_per_poll: int = 1):
@@ -66,6 +69,14 @@ class InProcessEngine:
         return True
 
     def restart(self) -> None:
+        self._begin()
+
+    @property
+    def form(self) -> Dtype:
+        return self.config.dtype
+
+    def rebuild(self, form: Dtype) -> None:
+        self.config = msgspec.structs.replace(self.config, dtype=form)
         self._begin()
 
     def close(self) -> None:

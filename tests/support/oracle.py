@@ -1,4 +1,4 @@
-"""The reference outputs of the default model, made once a session, and the model's path.
+"""The default model in transformers and its reference outputs, each made once a session, and the model's path.
 
 transformers' own GGUF loading in float32, dense and greedy: see `app.bench.oracle`, whose functions run in the
 test's process here.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.bench import oracle
 from app.bench.equality import Reference
 from engine.model.store import resolve
 from engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @cache
@@ -22,8 +26,19 @@ def default_model() -> str:
 
 
 @cache
+def model() -> PreTrainedModel:
+    """In float32; loading takes seconds."""
+    return oracle.load(default_model())
+
+
+@cache
+def prompts() -> list[list[int]]:
+    """20 prompts of 5 to 600 tokens. Any ids will do for a prompt: transformers' tokenizer takes 7 s to load."""
+    tokenizer = Tokenizer.load(Path(default_model()))
+    return oracle.prompts(lambda text: tokenizer.encode(text, add_special=False))
+
+
+@cache
 def references() -> list[Reference]:
-    """20 prompts of 5 to 600 tokens with the 64 tokens that follow each."""
-    path = default_model()
-    tokenizer = Tokenizer.load(Path(path))  # any ids will do for a prompt; transformers' takes 7 s to load
-    return oracle.greedy(oracle.load(path), oracle.prompts(lambda text: tokenizer.encode(text, add_special=False)))
+    """The prompts with the 64 tokens that follow each."""
+    return oracle.greedy(model(), prompts())

@@ -49,4 +49,4 @@ class Driver:
         )
         for sequence, count in rows:
             sequence.computed += count
-        return list(self.runner.execute(batch).split(counts.tolist()))
+        return list(self.runner.execute(batch).clone().split(counts.tolist()))

@@ -11,8 +11,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tests.support.tiny_models import VOCABULARY, save
 
 
-def make_directory(directory: Path, kind: str = "llama") -> Path:
-    save(directory, kind, tied=True)
+def make_directory(directory: Path, kind: str = "llama", **sizes: int) -> Path:
+    save(directory, kind, tied=True, **sizes)
     words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
     words.pre_tokenizer = Whitespace()
     words.save(str(directory / "tokenizer.json"))

@@ -7,7 +7,7 @@ import math
 from time import monotonic
 
 import numpy as np
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
@@ -20,6 +20,7 @@ from ui.controls.scale import Scale, doubling, even, whole
 from ui.controls.segments import Segments
 from ui.controls.sender import ChangeSender
 from ui.controls.slider import SettingSlider
+from ui.controls.weights import Held, WeightsControl
 from ui.controls.workload import WorkloadControls
 from ui.history import BOUNDS
 
@@ -45,13 +46,18 @@ _UNKNOWN = Model(
 
 
 class ControlsPanel(QFrame):
-    """Everything that changes while the engine runs.
+    """Everything that changes while the engine runs, and the one thing that it is started again for.
+
+    Signals:
+        rebuild_wanted: start the engine again with the weights in this form.
 
     Attributes:
         sliders, segments: the controls by setting.
-        workload: the controls of the built-in workload.
+        workload: the controls of the built-in workload. weights: the form of the weights.
         sender: what was asked for and not yet answered.
     """
+
+    rebuild_wanted = Signal(str)
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
@@ -73,17 +79,18 @@ class ControlsPanel(QFrame):
                                      "Keep the blocks of what ended, and share equal beginnings"),
         }  # fmt: skip
         self.workload = WorkloadControls(theme, context.workload)
+        self.weights = WeightsControl(theme, _label("Engine", "section"))
         self._past = _label("", "warning")
         self._past.hide()
         self.copy = QPushButton(_COPY)
         self.copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.copy.setToolTip("As Servescope's and as vLLM's command line")
-        self._sections: list[QLabel] = []
         self._build()
         for slider in self.sliders.values():
             slider.moved.connect(self._moved)
         for segments in self.segments.values():
             segments.chosen.connect(self.sender.wish)
+        self.weights.wanted.connect(self.rebuild_wanted)
         self.copy.clicked.connect(self.copy_settings)
         self._copied_at = 0.0
         self._limits: dict[str, Limit] = {}
@@ -101,7 +108,7 @@ class ControlsPanel(QFrame):
         self._column.setContentsMargins(px(12), px(4), px(8), px(4))
         self._column.setSpacing(px(2))
         self._outer.setContentsMargins(1, px(4), px(2), px(4))
-        for widget in (*self.sliders.values(), *self.segments.values(), self.workload):
+        for widget in (*self.sliders.values(), *self.segments.values(), self.weights, self.workload):
             widget.restyle()
 
     def fit(self, window_width: int) -> None:
@@ -119,6 +126,7 @@ class ControlsPanel(QFrame):
         if kinds & (Kinds.SETTINGS | Kinds.CURSOR | Kinds.SOURCE):
             self._show_settings()
         self._show_hints()
+        self._show_weights()
         if self._copied_at and monotonic() - self._copied_at > _COPIED_STAYS:
             self._copied_at = 0.0
             self.copy.setText(_COPY)
@@ -144,7 +152,7 @@ class ControlsPanel(QFrame):
         page.setObjectName("page")
         self._column = QVBoxLayout(page)
         self._column.addWidget(self._past)
-        self._section("Engine")
+        self._column.addWidget(self.weights)
         for key in _ENGINE:
             self._column.addWidget(self.sliders[key])
         for segments in self.segments.values():
@@ -169,11 +177,8 @@ class ControlsPanel(QFrame):
         self._outer.addWidget(area)
 
     def _section(self, title: str) -> None:
-        label = _label(title, "section")
-        if self._sections:
-            self._column.addSpacing(8)
-        self._sections.append(label)
-        self._column.addWidget(label)
+        self._column.addSpacing(8)
+        self._column.addWidget(_label(title, "section"))
 
     def _take_limits(self) -> None:
         """The engine's own limits once it is up; before that, the widest that could come."""
@@ -205,6 +210,18 @@ class ControlsPanel(QFrame):
         for key, slider in self.sliders.items():
             slider.set_hint(reasons.hint(key, now))
         self.workload.show_hints(now)
+
+    def _show_weights(self) -> None:
+        source, mirror, cursor = self._context.source, self._context.mirror, self._context.cursor
+        ready = mirror.ready
+        held = Held(
+            form=source.form,
+            model=ready.model if ready else None,
+            absent=ready.absent if ready else {},
+            unfinished=len(mirror.live.running) + len(mirror.live.waiting),
+            fixed=source.fixed,
+        )
+        self.weights.show_held(held, cursor.is_live and source.state != "starting")
 
     def _situation(self) -> reasons.Situation:
         mirror, state = self._context.mirror, self._context.cursor.state
