@@ -27,6 +27,7 @@ class Offer:
     computed: int  # tokens that need no computing
     own: int  # tokens of its first chunk
     blocks: int  # new ones to take now
+    looked_up: int = 0  # tokens of full blocks that the cache was asked for
     first: int = -1  # reserved: the first of them; they are in a row
 
 
@@ -66,13 +67,15 @@ class Admission:
         """What it would begin with, or what keeps it from that. `whole`: its chunk must be all the rest."""
         pool, size = self.pool, self.pool.block_size
         reserved = settings.allocation == "reserved"
-        hits = pool.lookup(sequence) if settings.prefix_cache and not reserved else []
+        asks = settings.prefix_cache and not reserved
+        hits = pool.lookup(sequence) if asks else []
         computed = max(len(hits) * size, sequence.swapped)
         rest = sequence.known - computed
         if whole and rest > budget:
             return "token_budget"
         own = min(rest, budget)
-        offer = Offer(hits, computed, own, blocks_for(computed + own, size) - len(hits))
+        looked_up = (sequence.known - 1) // size * size if asks else 0
+        offer = Offer(hits, computed, own, blocks_for(computed + own, size) - len(hits), looked_up)
         spare = self._spare(settings, running) - sum(map(pool.is_cached, hits))
         if reserved:
             return self._reserve(offer, blocks_for(limit_of(sequence, settings), size), spare)

@@ -21,18 +21,29 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.records import BLOCK, CACHED, FREE, NONE, USED
+from engine.records import BLOCK, CACHED, EVICTED, FREE, HIT, NONE, SHARED, USED
 from engine.sequence import Sequence
 
 
 class BlockPool:
     def __init__(self, num_blocks: int, block_size: int):
-        self.num_blocks = num_blocks
+        self.step = self.clock = 0  # of what happens now, see `at`
+        self.releases = 0  # counts what can make room; while it stands still, what did not fit doesn't
+        self._told = num_blocks  # size at the last drain
+        self._table_changes: list[tuple[int, int, int]] = []
+        self._cache_notes: list[tuple[int, ...]] = []
+        self._lay_out(num_blocks, block_size)
+
+    def _lay_out(self, num_blocks: int, block_size: int) -> None:
+        """All blocks free."""
+        self.num_blocks = self._lowest = num_blocks  # _lowest: smallest size since the last drain
         self.block_size = block_size
         self.state = bytearray(num_blocks)  # FREE is 0
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
         self.filled = array("H", bytes(2 * num_blocks))  # tokens with valid K/V in it
         self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
+        self._left_step = array("I", bytes(4 * num_blocks))  # when a cached block was last let go of
+        self._left_clock = array("Q", bytes(8 * num_blocks))
         self._free = dict.fromkeys(range(num_blocks - 1, -1, -1))  # a stack: block 0, the last, is taken first
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._hash_of: dict[int, bytes] = {}
@@ -41,9 +52,10 @@ class BlockPool:
         self._touched: set[int] = set()
         self.stored = 0  # tokens in used blocks
         self.empty = 0  # used blocks without any
-        self.releases = 0  # counts what can make room; while it stands still, what did not fit doesn't
-        self._told = self._lowest = num_blocks  # size at the last drain, and the smallest since
-        self._table_changes: list[tuple[int, int, int]] = []
+
+    def at(self, step: int, clock: int) -> None:
+        """What happens from now on happens in this step, at this time of the engine clock."""
+        self.step, self.clock = step, clock
 
     # --- how many ---
 
@@ -77,7 +89,7 @@ class BlockPool:
         """Add `count` new blocks, owned alone, to the end of the table."""
         assert count <= self.available
         for _ in range(count):
-            self._take(sequence, self._free.popitem()[0] if self._free else self._evict())
+            self._take(sequence, self._free.popitem()[0] if self._free else self._evict(sequence.seq))
 
     def reserve(self, sequence: Sequence, first: int, count: int) -> None:
         """Add the `count` blocks from `first` on, none of them used, to the empty table of the sequence."""
@@ -87,7 +99,7 @@ class BlockPool:
                 del self._free[block]
             else:
                 self._cached.move_to_end(block, last=False)
-                self._evict()
+                self._evict(sequence.seq)
             self._take(sequence, block)
 
     def first_fit(self, count: int) -> int:
@@ -108,11 +120,13 @@ class BlockPool:
             assert block in self._hash_of and self.filled[block] == self.block_size
             count = self.refcount[block]
             if count == 0:
+                self._note(HIT, block, sequence.seq)
                 del self._cached[block]
                 self.state[block] = USED
                 self.owner[block] = sequence.seq
                 self.stored += self.block_size
             else:
+                self._cache_notes.append((SHARED, block, sequence.seq, self.owner[block], 0, 0))
                 self._sharers.setdefault(block, [self.owner[block]]).append(sequence.seq)
             self.refcount[block] = count + 1
             self._append(sequence, block)
@@ -187,6 +201,13 @@ class BlockPool:
 
     # --- size ---
 
+    def rebuild(self, num_blocks: int, block_size: int) -> None:
+        """Blocks of another size, all free. Nobody holds any, and what was cached is forgotten."""
+        assert not self.used_count
+        self._lay_out(num_blocks, block_size)
+        self._lowest = 0  # every block is told
+        self.releases += 1
+
     def resize(self, num_blocks: int) -> None:
         """Blocks beyond a smaller end must not be used any more; cached ones there are dropped."""
         old = self.num_blocks
@@ -197,13 +218,16 @@ class BlockPool:
                 del self._block_of[self._hash_of.pop(block)]
             self._free = {b: None for b in self._free if b < num_blocks}
             self._touched = {b for b in self._touched if b < num_blocks}
-            del self.state[num_blocks:], self.refcount[num_blocks:], self.filled[num_blocks:], self.owner[num_blocks:]
+            for values in self._arrays:
+                del values[num_blocks:]
         else:
             more = num_blocks - old
             self.state.extend(bytes(more))
             self.refcount.extend(array("H", bytes(2 * more)))
             self.filled.extend(array("H", bytes(2 * more)))
             self.owner.extend(array("I", [NONE]) * more)
+            self._left_step.extend(array("I", bytes(4 * more)))
+            self._left_clock.extend(array("Q", bytes(8 * more)))
             # under the stack: blocks at the front of the pool are taken before the new ones
             self._free = {**dict.fromkeys(range(num_blocks - 1, old - 1, -1)), **self._free}
         self.num_blocks = num_blocks
@@ -238,7 +262,21 @@ class BlockPool:
         self._touched, self._table_changes = set(), []
         return blocks, tables
 
+    def take_cache_notes(self) -> list[tuple[int, ...]]:
+        """What the prefix cache did since the last call (records.CACHE)."""
+        notes, self._cache_notes = self._cache_notes, []
+        return notes
+
     # --- within ---
+
+    @property
+    def _arrays(self) -> tuple[bytearray | array[int], ...]:
+        return self.state, self.refcount, self.filled, self.owner, self._left_step, self._left_clock
+
+    def _note(self, kind: int, block: int, seq: int) -> None:
+        """Of a cached block."""
+        steps, ns = self.step - self._left_step[block], self.clock - self._left_clock[block]
+        self._cache_notes.append((kind, block, seq, self.owner[block], steps, ns))
 
     def _take(self, sequence: Sequence, block: int) -> None:
         """A block without contents, owned alone, at the end of the table."""
@@ -255,8 +293,9 @@ class BlockPool:
         sequence.table.append(block)
         self._touched.add(block)
 
-    def _evict(self) -> int:
+    def _evict(self, seq: int) -> int:
         block, _ = self._cached.popitem(last=False)
+        self._note(EVICTED, block, seq)
         del self._block_of[self._hash_of.pop(block)]
         return block
 
@@ -279,6 +318,7 @@ class BlockPool:
         if block in self._hash_of:
             self.state[block] = CACHED
             self._cached[block] = None
+            self._left_step[block], self._left_clock[block] = self.step, self.clock
         else:
             self._free_now(block)
 
@@ -292,7 +332,7 @@ class BlockPool:
     def check(self, sequences: Iterable[Sequence]) -> None:
         """Recount everything from the tables; assert that it agrees."""
         n = self.num_blocks
-        assert len(self.state) == len(self.refcount) == len(self.filled) == len(self.owner) == n
+        assert {len(values) for values in self._arrays} == {n}
         holders: dict[int, list[int]] = {}
         filled: dict[int, int] = {}
         for sequence in sequences:

@@ -54,7 +54,8 @@ class EngineClient:
 
     def __init__(self, config: EngineConfig, target: str = WORKER):
         self.config = config
-        self.settings: LiveSettings = config.settings  # last in force, as far as polled
+        # last in force, as far as polled
+        self.settings = msgspec.structs.replace(config.settings, block_size=config.block_size)
         self.ready: Ready | None = None
         self._target = target
         self._ids = itertools.count(1)
@@ -139,7 +140,8 @@ class EngineClient:
         self._child.close()
         self._open.clear()
         self._status = _FRESH
-        self.config = msgspec.structs.replace(self.config, settings=self.settings)
+        size = self.settings.block_size
+        self.config = msgspec.structs.replace(self.config, settings=self.settings, block_size=size)
         self.ready = None
         self._state = "starting"
         self._told = False

@@ -6,6 +6,7 @@ setting is carried out; needs no torch, so that the window and the command line 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -116,6 +117,13 @@ MAX_DRAFT = 16  # beyond this a pass verifies mostly rejected work
 MAX_BUDGET = 16_384
 
 
+def _memory_ends(blocks: int, where: str) -> str:
+    return f"memory: {blocks:,} blocks fit {where}"
+
+
+_WHERE = {"kv_blocks": "beside the weights", "swap_blocks": "on the host"}
+
+
 def limits(model: Model, block_size: int, kv_blocks_max: int, swap_blocks_max: int | None = None) -> dict[str, Limit]:
     """The absolute range of each numeric setting for this model; `validate` adds what binds them together.
 
@@ -125,18 +133,27 @@ def limits(model: Model, block_size: int, kv_blocks_max: int, swap_blocks_max: i
     ranges: dict[str, tuple[float, float, str]] = {
         "max_batch": (1, MAX_BATCH, "upper end of what this engine schedules"),
         "max_context": (16, context, f"the model was trained for {context:,} tokens"),
-        "kv_blocks": (4, kv_blocks_max, f"memory: {kv_blocks_max:,} blocks fit beside the weights"),
+        "kv_blocks": (4, kv_blocks_max, _memory_ends(kv_blocks_max, _WHERE["kv_blocks"])),
         "block_size": (BLOCK_SIZES[0], BLOCK_SIZES[-1], "larger blocks stay half empty"),
         "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
         "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
         "watermark": (0.0, 0.5, "half the pool"),
-        "swap_blocks": (0, host, f"memory: {host:,} blocks fit on the host"),
+        "swap_blocks": (0, host, _memory_ends(host, _WHERE["swap_blocks"])),
         "temperature": (0.0, 5.0, ""),
         "top_k": (0, model.vocabulary, "size of the vocabulary"),
         "top_p": (0.01, 1.0, ""),
         "min_p": (0.0, 1.0, ""),
     }
     return {key: Limit(low, high, _UNITS[key], why) for key, (low, high, why) in ranges.items()}
+
+
+def limits_of_size(bounds: dict[str, Limit], old: int, new: int) -> dict[str, Limit]:
+    """`bounds` of an engine whose blocks had `old` tokens, for blocks of `new`: the same memory holds others."""
+    changed = dict(bounds)
+    for key, where in _WHERE.items():
+        high = max(bounds[key].low, bounds[key].high * old // new)
+        changed[key] = Limit(bounds[key].low, high, bounds[key].unit, _memory_ends(int(high), where))
+    return changed
 
 
 _ANY = 2**31 - 1  # what no model and no memory reaches, and what every counter here still holds
@@ -163,6 +180,16 @@ def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
         except msgspec.ValidationError as error:
             raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
     return msgspec.structs.replace(settings, **clean)
+
+
+def follow_block_size(old: LiveSettings, new: LiveSettings, changes: Mapping[str, object]) -> LiveSettings:
+    """`new` with pools that hold about what they held in the old blocks, where `changes` doesn't size them."""
+    sizes = {
+        key: max(least, getattr(old, key) * old.block_size // new.block_size)
+        for key, least in (("kv_blocks", 4), ("swap_blocks", min(1, old.swap_blocks)))
+        if key not in changes
+    }
+    return msgspec.structs.replace(new, **sizes)
 
 
 def validate(

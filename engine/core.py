@@ -77,7 +77,6 @@ class Engine:
         self.bounds = bounds
         self.texts: Texts = NullTexts() if texts is None else texts
         self.eos_ids = eos_ids
-        self.block_size = runner.block_size
         self.last_step = 0  # number of the last finished step; 0 = none yet
         self.pool = BlockPool(settings.kv_blocks, runner.block_size)
         self._events: list[Event] = []  # since the last record
@@ -112,7 +111,7 @@ class Engine:
         """Queue a request; its sequence number. Raises RequestRefused."""
         if number in self._live:
             raise RequestRefused(f"request {number} is still being served; give each request a number of its own")
-        check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.block_size)
+        check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.pool.block_size)
         self._last_seq += 1
         sequence = Sequence(
             seq=self._last_seq,
@@ -142,6 +141,7 @@ class Engine:
 
     def abort(self, number: int | None = None, reason: str = "") -> int:
         """Abort one request, or all; how many there were. An unknown or finished number is fine: it came too late."""
+        self.pool.at(self.last_step, self.now())
         numbers = list(self._live) if number is None else [number] if number in self._live else []
         for each in numbers:
             sequence = self._live[each]
@@ -154,16 +154,21 @@ class Engine:
         """Make all changes, or none. Raises SettingRefused, and then nothing has changed."""
         old = self.settings
         new = config.change(old, dict(changes))
-        need, needed_by = self._largest_need()
-        config.validate(new, self.bounds, self.block_size, need, needed_by)
+        bounds = self.bounds
+        if new.block_size != old.block_size:
+            new = config.follow_block_size(old, new, changes)
+            bounds = config.limits_of_size(bounds, old.block_size, new.block_size)
+        config.validate(new, bounds, new.block_size, *self._largest_need())
         proposer = self._make_proposer(new) if new.draft_method != old.draft_method else self._proposer
-        self._grow(old, new)
-        self._proposer, self.settings = proposer, new
+        self._acquire(old, new)
+        self._proposer, self.settings, self.bounds = proposer, new, bounds
+        self.pool.at(self.last_step, self.now())
         self.scheduler.apply(new)
+        self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
         self._swap()  # before blocks go that it may copy from
-        if new.kv_blocks < old.kv_blocks:
+        if new.kv_blocks < self.runner.num_blocks:
             self.runner.resize(new.kv_blocks)
-        if new.swap_blocks < old.swap_blocks:
+        if new.swap_blocks < self.runner.host_blocks:
             self.runner.resize_host(new.swap_blocks)
         return new
 
@@ -180,6 +185,7 @@ class Engine:
     def step(self) -> StepRecord:
         """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
         started = self._monotonic()
+        self.pool.at(self.last_step + 1, started - self._held)
         self._propose()
         proposed = self._monotonic()
         plan = self.scheduler.schedule()
@@ -191,7 +197,7 @@ class Engine:
         try:
             if self._swap():
                 swapped = self._monotonic()
-            logits = self.runner.execute(pack(plan.rows, self.block_size)) if plan.rows else None
+            logits = self.runner.execute(pack(plan.rows, self.pool.block_size)) if plan.rows else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
             outcomes = self.sampler.sample(logits, [_sample_row(row) for row in asked]) if asked else []
@@ -242,6 +248,7 @@ class Engine:
             stored=self.pool.stored,
             empty=self.pool.empty,
             gaps=self.scheduler.admission.gaps,
+            cache=records.pack(self.pool.take_cache_notes(), records.CACHE),
             recomputed=done.recomputed,
             swapped=moved,
             host=host,
@@ -286,6 +293,7 @@ class Engine:
         queued = (*self.scheduler.running, *self.scheduler.waiting)
         assert {s.number: s for s in queued} == self._live and len(queued) == len(self._live)
         assert self.runner.num_blocks == self.pool.num_blocks
+        assert self.runner.block_size == self.pool.block_size == self.settings.block_size
         assert self.runner.host_blocks == self.host.num_blocks
         assert self.scheduler.settings is self.settings
 
@@ -350,8 +358,15 @@ class Engine:
         largest = max(settled, key=lambda s: (s.limit, -s.seq))
         return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
 
-    def _grow(self, old: LiveSettings, new: LiveSettings) -> None:
-        """Take the memory of larger pools, or raise SettingRefused and have taken none."""
+    def _acquire(self, old: LiveSettings, new: LiveSettings) -> None:
+        """Take the memory of larger pools, or raise SettingRefused and have taken none. Blocks of another size lose
+        what they hold here."""
+        if new.block_size != old.block_size:
+            try:
+                self.runner.rebuild(new.kv_blocks, new.block_size, new.swap_blocks)
+            except OutOfDeviceMemory as error:
+                raise _no_room("block_size", "a pool", new.kv_blocks, old.kv_blocks, error) from None
+            return
         if new.kv_blocks > old.kv_blocks:
             try:
                 self.runner.resize(new.kv_blocks)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine import records as r
-from engine.config import LiveSettings, SettingRefused
+from engine.config import Limit, LiveSettings, SettingRefused
 
 OWN = 0  # id of commands that the engine's side gives itself; these get no Ack
 MIN_SHRINK = 16  # blocks given up at least when memory runs out during a step
@@ -23,6 +23,8 @@ class Steps(Protocol):
 
     @property
     def settings(self) -> LiveSettings: ...
+    @property
+    def bounds(self) -> dict[str, Limit]: ...
     @property
     def last_step(self) -> int: ...
     @property
@@ -167,7 +169,8 @@ class Loop:
         except (SettingRefused, *self._refusals, *self._out_of_memory) as error:
             self._refuse(command, error)
         else:
-            self._ack(command, settings=settings)
+            limits = self.engine.bounds if "block_size" in command.changes else None
+            self._ack(command, settings=settings, limits=limits)
 
     def _pause(self, command: r.Pause) -> None:
         self._paused, self._granted = True, 0

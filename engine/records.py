@@ -50,6 +50,17 @@ BLOCK = np.dtype([("block", "<u4"), ("state", "u1"), ("refcount", "<u2"), ("fill
 TABLE = np.dtype([("seq", "<u4"), ("index", "<u4"), ("block", "<u4")])
 # the host pool: whose block it is (NONE: free), its index in that sequence's table, tokens with K/V in it
 HOST = np.dtype([("block", "<u4"), ("owner", "<u4"), ("index", "<u4"), ("filled", "<u2")])
+# what the prefix cache did: a sequence got a cached block back into use (hit), or one that is in use (shared), or took
+# the place of a cached one (evicted). `owner`: whose the block was; steps, ns: how long it had been cached, unused
+HIT, SHARED, EVICTED = 0, 1, 2
+CACHE = np.dtype([
+    ("kind", "u1"),
+    ("block", "<u4"),
+    ("seq", "<u4"),
+    ("owner", "<u4"),
+    ("steps", "<u4"),
+    ("ns", "<u8"),
+])
 # an output token; `position` counts from the sequence's first prompt token
 TOKEN = np.dtype([("seq", "<u4"), ("position", "<u4"), ("token", "<u4"), ("origin", "u1")])
 ORIGINS = ("sampled", "accepted", "resampled", "bonus")
@@ -74,7 +85,7 @@ def pack(rows: list[tuple], dtype: np.dtype) -> bytes:
 
 @cache
 def _row_format(dtype: np.dtype) -> struct.Struct:
-    codes = {"<u4": "I", "<u2": "H", "|u1": "B", "<f4": "f"}
+    codes = {"<u8": "Q", "<u4": "I", "<u2": "H", "|u1": "B", "<f4": "f"}
     return struct.Struct("<" + "".join(codes[kind] for _, kind in dtype.descr))
 
 
@@ -214,12 +225,13 @@ class Admitted(_Struct):
     cached_tokens: int  # taken from the prefix cache, not computed
     limit: int  # tokens this sequence may come to hold
     again: bool  # back after a preemption
+    looked_up: int = 0  # tokens of full blocks asked of the prefix cache; those not in `cached_tokens` were missed
     returned: int = 0  # tokens brought back from the host pool, not computed
     reserved: bool = False  # its table holds blocks for `limit` tokens from now on, in a row
 
 
 class Preempted(_Struct):
-    """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize"."""
+    """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize", "block_size"."""
 
     seq: int
     cause: str
@@ -232,7 +244,7 @@ class Preempted(_Struct):
 
 
 class Dropped(_Struct):
-    """The host pool gave up what it held of a waiting sequence. `cause`: "swap_blocks" (made smaller)."""
+    """The host pool gave up what it held of a waiting sequence. `cause`: "swap_blocks" (made smaller), "block_size"."""
 
     seq: int
     cause: str
@@ -324,6 +336,7 @@ class StepRecord(_Struct):
     stored: int = 0  # tokens in used blocks
     empty: int = 0  # used blocks without any
     gaps: int = 0  # blocks that nobody uses, in rows too short for the reservation that waits next
+    cache: bytes = b""  # CACHE, in order
     # the price of preemption: of all tokens computed in this step, and of the step's time
     recomputed: int = 0  # tokens that had been computed before
     swapped: Swapped | None = None  # since the last record
@@ -435,6 +448,7 @@ class Ack(_Struct):
     message: str = ""
     key: str = ""  # the setting refused, if one was
     settings: LiveSettings | None = None
+    limits: dict[str, Limit] | None = None  # where the change moved them
 
 
 class Refused(_Struct):

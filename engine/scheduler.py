@@ -74,7 +74,7 @@ class Scheduler:
 
     def preempt(self, sequence: Sequence, cause: str, by: int = NONE, needed: int = 0) -> None:
         """Back to the queue. What was computed moves to the host pool, or is computed again."""
-        moved, note = self._move_out(sequence)
+        moved, note = self._move_out(sequence) if cause != "block_size" else (0, "")
         self.events.append(
             Preempted(
                 seq=sequence.seq,
@@ -116,9 +116,11 @@ class Scheduler:
         """Obey valid settings from the next step on. The pools are resized here; their K/V is the runner's, which must
         still have all of it, for what is preempted by swap."""
         old, self.settings = self.settings, settings
+        if settings.block_size != old.block_size:
+            self._rebuild(settings)
         while len(self.running) > settings.max_batch:
             self.preempt(self.running[-1], "max_batch")
-        if settings.kv_blocks != old.kv_blocks:
+        if settings.kv_blocks != self.pool.num_blocks:
             for sequence in reversed(self.running[:]):
                 if any(block >= settings.kv_blocks for block in sequence.table):
                     self.preempt(sequence, "resize")
@@ -132,6 +134,17 @@ class Scheduler:
             self.pool.drop_cache()
             for sequence in self.running:
                 sequence.sealed = 0
+
+    def _rebuild(self, settings: LiveSettings) -> None:
+        """Blocks of another size: nothing that any pool holds is of use, and everybody starts again."""
+        for sequence in reversed(self.running[:]):
+            self.preempt(sequence, "block_size")
+        for sequence in self.waiting:
+            sequence.hashes.clear()
+            if sequence.swapped:
+                self._drop(sequence, "block_size")
+        self.pool.drop_cache()
+        self.pool.rebuild(settings.kv_blocks, settings.block_size)
 
     # --- a step ---
 
@@ -263,6 +276,7 @@ class Scheduler:
                 seq=sequence.seq,
                 cached_tokens=sequence.cached_tokens,
                 limit=sequence.limit,
+                looked_up=offer.looked_up,
                 returned=sequence.computed - sequence.cached_tokens,
                 again=again,
                 reserved=sequence.reserved,

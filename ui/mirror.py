@@ -118,6 +118,8 @@ class Mirror:
             self.acks[message.id] = msgspec.structs.replace(message, step=message.step + self._offset)
             while len(self.acks) > KEPT_ACKS:
                 del self.acks[next(iter(self.acks))]
+            if message.limits is not None and self.ready is not None:
+                self.ready = msgspec.structs.replace(self.ready, limits=message.limits)
             return Kinds.SOURCE | Kinds.SETTINGS
         if isinstance(message, Gap):
             self.gaps.append((message.first + self._offset, message.last + self._offset))
@@ -166,6 +168,7 @@ class Mirror:
         done = self.live.apply(record)
         if done.settings:
             self.history.mark(record.step, record.clock, *done.settings)
+            self._follow_block_size()
         self.history.add(record, self.live, done)
         self._snapshots.add(record, self.live)
         return done.kinds
@@ -177,9 +180,14 @@ class Mirror:
         done = self.live.apply(record)
         if done.settings:
             self.history.mark(record.after + 1, record.clock, *done.settings)
+            self._follow_block_size()
         self.history.latency.add(done, record.clock, record.clock)
         self._snapshots.add(record, self.live)
         return done.kinds
+
+    def _follow_block_size(self) -> None:
+        if self.ready is not None and self.ready.block_size != self.live.block_size:
+            self.ready = msgspec.structs.replace(self.ready, block_size=self.live.block_size)
 
     def _keyframe(self, frame: Keyframe) -> Kinds:
         self._rebase(frame.step)
@@ -187,6 +195,7 @@ class Mirror:
             frame = msgspec.structs.replace(frame, step=frame.step + self._offset)
         old = self.live.settings
         differing = self.live.take(frame)
+        self._follow_block_size()
         if self._whole:
             self.drift += differing
         elif old is not None and old != frame.settings:

@@ -31,6 +31,7 @@ class Combination:
         return LiveSettings(
             max_batch=self.batch,
             max_context=LONGEST,
+            block_size=self.block_size,
             kv_blocks=(TIGHT if self.preempt else ROOMY) // self.block_size,
             token_budget=self.budget,
             draft_length=self.gamma,

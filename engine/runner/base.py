@@ -46,6 +46,10 @@ class Runner(Protocol):
         """As `resize`, of the host pool."""
         ...
 
+    def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
+        """Blocks of another size in both pools; what they held is lost. Raises OutOfDeviceMemory and leaves the old."""
+        ...
+
     def swap_out(self, device: Ints, host: Ints) -> None:
         """Copy blocks `device` of the pool to blocks `host` of the host pool, all in one."""
         ...

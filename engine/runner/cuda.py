@@ -33,6 +33,12 @@ class CudaRunner(TorchRunner):
         finally:
             torch.cuda.empty_cache()  # a shrunken pool goes back to the driver, for others to see and use
 
+    def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
+        try:
+            super().rebuild(num_blocks, block_size, host_blocks)
+        finally:
+            torch.cuda.empty_cache()
+
     def memory(self) -> Memory:
         return Memory(
             weights=self._transformer.bytes,

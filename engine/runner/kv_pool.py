@@ -45,6 +45,29 @@ class KVPool:
             raise
         self.num_blocks = num_blocks
 
+    def rebuild(self, num_blocks: int, block_size: int) -> None:
+        """Blocks of another size; what they held is of no use any more. Where memory runs out, as `resize`. A pool of
+        as many tokens as before takes no memory for it."""
+        before = self.block_size
+        self._cut(1)
+        try:
+            if num_blocks * block_size != self.num_blocks:
+                self.resize(num_blocks * block_size)
+        except (RuntimeError, MemoryError):
+            self._cut(before)
+            raise
+        self._cut(block_size)
+
+    def _cut(self, block_size: int) -> None:
+        """See the same memory as blocks of another size."""
+        slots = self.num_blocks * self.block_size
+        self.num_blocks = slots // block_size
+        self.bytes_per_block = self.bytes_per_block // self.block_size * block_size
+        self.block_size = block_size
+        heads, _, _, width = self.layers[0][0].shape
+        shape = heads, self.num_blocks, block_size, width
+        self.layers = [(keys.view(shape), values.view(shape)) for keys, values in self.layers]
+
     @property
     def bytes(self) -> int:
         return self.num_blocks * self.bytes_per_block

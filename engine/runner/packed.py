@@ -86,10 +86,13 @@ class PackedRunner(PooledRunner):
         try:
             super().resize(num_blocks)
         finally:  # a pool that couldn't grow has moved as well
-            for layer, (keys, values) in zip(self._layers, self._pool.layers, strict=True):
-                assert keys.stride(0) == values.stride(0) and keys[0].is_contiguous() and values[0].is_contiguous()
-                layer["keys"], layer["values"] = keys.data_ptr(), values.data_ptr()
-                layer["blocks"] = keys.stride(0) // (self.block_size * self.config.head_dim)
+            self._find_pool()
+
+    def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
+        try:
+            super().rebuild(num_blocks, block_size, host_blocks)
+        finally:
+            self._find_pool()
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         """→ (N, vocabulary) float32, until the next call. Raises MemoryError."""
@@ -149,6 +152,13 @@ class PackedRunner(PooledRunner):
             record["gate_up"] = self._matrix(layer.gate_up, layer.gate_up_bias)
             record["output"], record["down"] = product.describe(layer.output, None), product.describe(layer.down, None)
         return layers
+
+    def _find_pool(self) -> None:
+        self._model["block_size"] = self.block_size
+        for layer, (keys, values) in zip(self._layers, self._pool.layers, strict=True):
+            assert keys.stride(0) == values.stride(0) and keys[0].is_contiguous() and values[0].is_contiguous()
+            layer["keys"], layer["values"] = keys.data_ptr(), values.data_ptr()
+            layer["blocks"] = keys.stride(0) // (self.block_size * self.config.head_dim)
 
     def _matrix(self, matrix: product.PackedMatrix, bias: NDArray[np.float32] | None) -> tuple[int, ...]:
         start = np.zeros(matrix.padded_rows, np.float32)

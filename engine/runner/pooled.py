@@ -77,6 +77,18 @@ class PooledRunner:
         _resize(self._host, num_blocks, self.free_host_bytes)
 
     @torch.inference_mode()
+    def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
+        """Raises OutOfDeviceMemory."""
+        before = self.num_blocks, self.block_size
+        _rebuild(self._pool, num_blocks, block_size, self.free_bytes)
+        try:
+            _rebuild(self._host, host_blocks, block_size, self.free_host_bytes)
+        except OutOfDeviceMemory:
+            self._pool.rebuild(*before)
+            raise
+        self.block_size = block_size
+
+    @torch.inference_mode()
     def swap_out(self, device: Ints, host: Ints) -> None:
         copy_blocks(self._pool, device, self._host, host)
 
@@ -112,15 +124,25 @@ class PooledRunner:
 
 
 def _resize(pool: KVPool, num_blocks: int, free_bytes: Callable[[], int | None]) -> None:
-    grown = (num_blocks - pool.num_blocks) * pool.bytes_per_block
+    _within(pool, num_blocks * pool.bytes_per_block, free_bytes, lambda: pool.resize(num_blocks))
+
+
+def _rebuild(pool: KVPool, num_blocks: int, block_size: int, free_bytes: Callable[[], int | None]) -> None:
+    wanted = num_blocks * (pool.bytes_per_block // pool.block_size * block_size)
+    _within(pool, wanted, free_bytes, lambda: pool.rebuild(num_blocks, block_size))
+
+
+def _within(pool: KVPool, wanted: int, free_bytes: Callable[[], int | None], act: Callable[[], None]) -> None:
+    """Let the pool become `wanted` bytes, or raise OutOfDeviceMemory."""
+    grown = wanted - pool.bytes
     needed = grown + pool.bytes // len(pool.layers)  # one layer stands in both sizes while it is copied
     free = free_bytes() if grown > 0 else None
     if free is not None and needed > free:
-        raise OutOfDeviceMemory(num_blocks * pool.bytes_per_block, free + pool.bytes)
+        raise OutOfDeviceMemory(wanted, free + pool.bytes)
     try:
-        pool.resize(num_blocks)
+        act()
     except (RuntimeError, MemoryError):
-        raise OutOfDeviceMemory(num_blocks * pool.bytes_per_block, (free_bytes() or 0) + pool.bytes) from None
+        raise OutOfDeviceMemory(wanted, (free_bytes() or 0) + pool.bytes) from None
 
 
 def _room(pool: KVPool, free: int | None) -> int:

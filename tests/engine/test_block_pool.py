@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.block_pool import BlockPool
-from engine.records import CACHED, FREE, NONE, USED, Request
+from engine.records import CACHED, EVICTED, FREE, HIT, NONE, SHARED, USED, Request
 from engine.sequence import Sequence
 
 SIZE = 4
@@ -231,3 +231,55 @@ def test_check_finds_a_lost_block() -> None:
     a.table.pop()
     with pytest.raises(AssertionError):
         pool.check([a])
+
+
+# --- what the prefix cache says of itself ---
+
+
+def test_hits_tell_how_long_a_block_was_idle_and_whose_it_was() -> None:
+    pool = BlockPool(8, SIZE)
+    pool.at(3, 1_000)
+    a = held(pool, 1, [1] * 9, 9)
+    b = sequence(2, [1] * 9)
+    pool.at(4, 1_100)
+    pool.attach(b, pool.lookup(b))
+    assert pool.take_cache_notes() == [(SHARED, 0, 2, 1, 0, 0), (SHARED, 1, 2, 1, 0, 0)]
+    drop(pool, a)
+    pool.at(6, 1_500)
+    drop(pool, b)  # the last to let go
+    pool.at(10, 4_000)
+    c = sequence(3, [1] * 9)
+    pool.attach(c, pool.lookup(c))
+    assert pool.take_cache_notes() == [(HIT, 0, 3, 2, 4, 2_500), (HIT, 1, 3, 2, 4, 2_500)]
+    assert pool.take_cache_notes() == []
+
+
+def test_evictions_tell_who_took_the_place_of_whom_after_how_long() -> None:
+    pool = BlockPool(3, SIZE)
+    a = held(pool, 1, [1] * 9, 8)
+    pool.at(2, 50)
+    drop(pool, a)
+    pool.at(5, 80)
+    b = sequence(2, [2] * 12)
+    pool.grow(b, 3)  # one was free
+    assert pool.take_cache_notes() == [(EVICTED, 1, 2, 1, 3, 30), (EVICTED, 0, 2, 1, 3, 30)]
+
+
+def test_what_a_setting_makes_free_is_no_eviction() -> None:
+    pool = BlockPool(6, SIZE)
+    drop(pool, held(pool, 1, [1] * 9, 8))
+    drop(pool, held(pool, 2, [2] * 17, 16))
+    pool.resize(4)
+    pool.drop_cache()
+    assert pool.take_cache_notes() == []
+
+
+def test_a_rebuilt_pool_tells_every_block() -> None:
+    pool = BlockPool(6, SIZE)
+    drop(pool, held(pool, 1, [1] * 9, 8))
+    pool.drain()
+    pool.rebuild(5, 8)
+    assert pool.changed and pool.lru() == [0, 1, 2, 3, 4]
+    blocks, tables = pool.drain()
+    assert blocks.tolist() == [(block, FREE, 0, 0, NONE) for block in range(5)] and tables == []
+    pool.check([])

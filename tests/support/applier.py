@@ -50,6 +50,7 @@ class Applier:
 
     def apply(self, record: StepRecord | Between) -> None:
         self.settings = record.settings
+        self.block_size = record.settings.block_size
         size = record.settings.kv_blocks
         self.blocks = self.blocks[:size] + [(FREE, 0, 0, NONE)] * (size - len(self.blocks))
         more = record.settings.swap_blocks - len(self.host)
@@ -83,6 +84,7 @@ class Applier:
 
     def expect(self, keyframe: Keyframe) -> None:
         """Assert that everything is as `keyframe` says."""
+        assert keyframe.block_size == self.block_size
         assert keyframe.step == self.step and keyframe.settings == self.settings
         states = list(keyframe.state)
         counts, fills, owners = (

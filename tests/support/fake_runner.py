@@ -120,6 +120,14 @@ class FakeRunner:
             raise OutOfDeviceMemory(num_blocks * self.block_size * 24, self.room * self.block_size * 24)
         self._host, self.host_blocks = self._resized(self._host, num_blocks), num_blocks
 
+    def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
+        if num_blocks * block_size > self.room * self.block_size:
+            raise OutOfDeviceMemory(num_blocks * block_size * 24, self.room * self.block_size * 24)
+        self.room = self.room * self.block_size // block_size
+        self.num_blocks, self.block_size, self.host_blocks = num_blocks, block_size, host_blocks
+        self._kv = np.full((num_blocks * block_size, 3), _EMPTY, dtype=np.int64)
+        self._host = np.full((host_blocks * block_size, 3), _EMPTY, dtype=np.int64)
+
     def _resized(self, old: np.ndarray, num_blocks: int) -> np.ndarray:
         kv = np.full((num_blocks * self.block_size, 3), _EMPTY, dtype=np.int64)
         kept = min(len(kv), len(old))

@@ -29,7 +29,7 @@ from ui.window import Window
 
 QUIET = WorkloadSettings(running=False)
 # the tiny model was "trained" for 512 tokens
-SETTINGS = LiveSettings(max_batch=8, max_context=256, kv_blocks=160, token_budget=64, draft_length=4)
+SETTINGS = LiveSettings(max_batch=8, max_context=256, kv_blocks=160, block_size=8, token_budget=64, draft_length=4)
 
 
 def tiny_config(model: Path, settings: LiveSettings = SETTINGS, **options: object) -> EngineConfig:

@@ -17,6 +17,7 @@ CHECK_EVERY = 10  # steps; a check counts everything again
 
 def start(runner: Runner, settings: LiveSettings) -> Engine:
     runner.resize(settings.kv_blocks)
+    runner.resize_host(settings.swap_blocks)
     return Engine(
         runner,
         settings,

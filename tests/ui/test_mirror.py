@@ -48,7 +48,7 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
         for name in one.__struct_fields__:
             mine = info.text if name == "output" else getattr(info, name)
             assert mine == getattr(one, name), (name, one.seq)
-    assert state.settings == frame.settings
+    assert state.settings == frame.settings and state.block_size == frame.block_size
 
 
 def assert_same(one: EngineState, other: EngineState) -> None:

@@ -55,6 +55,7 @@ def disturb(engine: Engine, rng: np.random.Generator, number: int) -> int:
             "prefix_cache": bool(rng.random() < 0.8), "draft_method": str(rng.choice(["off", "ngram"])),
             "allocation": str(rng.choice(["paged", "reserved"])), "batching": str(rng.choice(["continuous", "static"])),
             "preemption": str(rng.choice(["recompute", "swap"])), "swap_blocks": int(rng.integers(0, 60)),
+            "block_size": int(rng.choice([8, 16])),
         }  # fmt: skip
         key = str(rng.choice(list(changes)))
         with suppress(SettingRefused):
