@@ -144,14 +144,17 @@ class BlockPool:
     def fill(self, sequence: Sequence, start: int, end: int) -> None:
         """The K/V of tokens start..end of the sequence is in its blocks now."""
         size, table = self.block_size, sequence.table
-        for index in range(start // size, -(-end // size)):
+        index, held = divmod(start, size)
+        self.stored += end - start
+        while start < end:
             block = table[index]
             assert self.refcount[block] == 1, "a shared block was written to"
-            held = end - index * size
-            self.filled[block] = held if held < size else size
+            if held == 0:
+                self.empty -= 1
+            start += size - held
+            self.filled[block] = size if start <= end else size - start + end
             self._touched.add(block)
-        self.stored += end - start
-        self.empty -= -(-end // size) + -start // size  # blocks that had no token before
+            index, held = index + 1, 0
 
     # --- prefix cache ---
 

@@ -56,7 +56,7 @@ class Commit:
             self.recomputed += min(reach, sequence.reached) - start
         sequence.computed = reach
         self.pool.fill(sequence, start, reach)
-        if self.prefix_cache:
+        if self.prefix_cache and sequence.sealed < reach // self.pool.block_size:
             self.pool.seal(sequence)
         self.rows.append(
             (sequence.seq, kind, row.own + drafted, reach, before + kept, drafted, accepted, kept)

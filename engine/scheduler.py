@@ -185,7 +185,8 @@ class Scheduler:
         """The next chunk, or all the rest, of each running prefill. True if the budget cut one short."""
         short = False
         for sequence in self.running[:]:
-            if sequence.status != "running" or sequence.decoding:
+            # one that is planned decodes; asking for that first is cheaper
+            if sequence.seq in self._rows or sequence.decoding or sequence.status != "running":
                 continue
             rest = sequence.known - sequence.computed
             if self._budget == 0 or (whole and rest > self._budget):
