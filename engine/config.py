@@ -16,6 +16,7 @@ DraftMethod = Literal["off", "ngram"]
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]
 
+AUTO = 0  # of `token_budget`: the engine finds it itself, step by step; written "auto" by people
 BLOCK_SIZES = (8, 16, 32, 64, 128)  # tokens; a power of two keeps slot arithmetic to shifts and masks
 
 
@@ -33,7 +34,8 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 16  # sequences running at once
     max_context: int = 2048  # tokens, prompt and output; binds requests admitted later
     kv_blocks: int = 512  # size of the KV pool
-    token_budget: int = 256  # tokens scheduled in one step, drafts included
+    token_budget: int = AUTO  # tokens scheduled in one step, drafts included; AUTO = see engine/budget.py
+    max_gap: int = 100  # ms between two tokens of a decoding stream that AUTO keeps to while prompts are computed
     draft_length: int = 4  # γ, drafted tokens per sequence and pass; 0 = off
     draft_method: DraftMethod = "ngram"
     chunked_prefill: bool = True  # off: a prompt is computed whole, before any decode
@@ -91,6 +93,7 @@ _UNITS = {
     "max_context": "tokens",
     "kv_blocks": "blocks",
     "token_budget": "tokens per step",
+    "max_gap": "ms",
     "draft_length": "tokens",
     "watermark": "of the pool",
     "temperature": "",
@@ -111,6 +114,7 @@ def limits(model: Model, block_size: int, kv_blocks_max: int) -> dict[str, Limit
         "max_context": (16, context, f"the model was trained for {context:,} tokens"),
         "kv_blocks": (4, kv_blocks_max, f"memory: {kv_blocks_max:,} blocks fit beside the weights"),
         "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
+        "max_gap": (10, 10_000, "a longer gap is a pause"),
         "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
         "watermark": (0.0, 0.5, "half the pool"),
         "temperature": (0.0, 5.0, ""),
@@ -141,6 +145,8 @@ def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
         if key not in known:
             raise SettingRefused(key, f"there is no setting '{key}'; settings are {', '.join(known)}")
         try:
+            if key == "token_budget" and value == "auto":
+                value = AUTO
             clean[key] = msgspec.convert(value, known[key].type, strict=False)
         except msgspec.ValidationError as error:
             raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
@@ -160,7 +166,8 @@ def validate(
     `needed_by`: that sequence, in words.
     """
     check_ranges(settings, bounds)
-    if settings.token_budget < settings.max_batch:
+    auto = settings.token_budget == AUTO
+    if not auto and settings.token_budget < settings.max_batch:
         raise SettingRefused(
             "token_budget",
             f"token_budget {settings.token_budget} is under max_batch {settings.max_batch}: every running "
@@ -180,7 +187,13 @@ def validate(
             f"has {settings.kv_blocks}; lower max_context or raise kv_blocks",
         )
     longest = max(settings.max_context, largest_need)
-    if not settings.chunked_prefill and settings.token_budget < longest:
+    if not settings.chunked_prefill and auto and bounds["token_budget"].high < longest:
+        raise SettingRefused(
+            "chunked_prefill",
+            f"without chunked prefill a prompt is computed in one step, which takes at most "
+            f"{number(bounds['token_budget'].high)} tokens; it may have {longest:,}",
+        )
+    if not settings.chunked_prefill and not auto and settings.token_budget < longest:
         raise SettingRefused(
             "chunked_prefill",
             f"without chunked prefill a prompt is computed in one step: token_budget must be at least "
@@ -192,6 +205,8 @@ def check_ranges(settings: LiveSettings, bounds: dict[str, Limit]) -> None:
     """Raises SettingRefused naming the first limit that is broken."""
     for key, limit in bounds.items():
         value = getattr(settings, key)
+        if key == "token_budget" and value == AUTO:
+            continue
         if not limit.low <= value <= limit.high:
             why = f": {limit.reason}" if limit.reason and value > limit.high else ""
             unit = f" {limit.unit}" if limit.unit else ""

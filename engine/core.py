@@ -14,11 +14,24 @@ from typing import TYPE_CHECKING
 
 from engine import config, records
 from engine.block_pool import BlockPool
+from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
 from engine.formulas import MIB
 from engine.keyframe import take_keyframe
-from engine.records import Aborted, Between, Event, Finished, Keyframe, Memory, Request, StepRecord, Submitted, Timing
+from engine.records import (
+    Aborted,
+    Between,
+    Event,
+    Finished,
+    Keyframe,
+    Memory,
+    Request,
+    StepBudget,
+    StepRecord,
+    Submitted,
+    Timing,
+)
 from engine.requests import RequestRefused, check_request, resolve_sampling
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import ScheduledRow, pack
@@ -51,6 +64,7 @@ class Engine:
         texts: Texts | None = None,
         eos_ids: frozenset[int] = frozenset(),
         seed: int = 0,
+        budget: AutoBudget | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ):
         config.validate(settings, bounds, runner.block_size)
@@ -74,7 +88,8 @@ class Engine:
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
-        self._told = settings  # as the last record said
+        self._auto = AutoBudget() if budget is None else budget
+        self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
 
@@ -161,14 +176,16 @@ class Engine:
         started = self._monotonic()
         self._propose()
         proposed = self._monotonic()
-        plan = self.scheduler.schedule()
+        budget = self._budget()
+        plan = self.scheduler.schedule(budget.tokens)
         for sequence in plan.admitted:
             sequence.params = resolve_sampling(sequence.request, self.settings, self._seed)
         for sequence in plan.turned_away:
             self._turn_away(sequence)
         scheduled = self._monotonic()
         try:
-            logits = self.runner.execute(pack(plan.rows, self.block_size)) if plan.rows else None
+            batch = pack(plan.rows, self.block_size) if plan.rows else None
+            logits = self.runner.execute(batch) if batch else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
             outcomes = self.sampler.sample(logits, [_sample_row(row) for row in asked]) if asked else []
@@ -181,7 +198,7 @@ class Engine:
         top = self._watch.look(asked, outcomes, logits)
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
-        blocks, tables, events = self._drain()
+        blocks, tables, events = self._drain(budget)
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
         drafts = records.pack(done.drafts, records.DRAFT)
@@ -192,6 +209,8 @@ class Engine:
             sample=sampled - forwarded,
             commit=self._monotonic() - sampled,
         )
+        if batch:
+            self._auto.learn(work_of(batch), timing.total)
         return StepRecord(
             v=records.SCHEMA,
             step=self.last_step,
@@ -214,6 +233,7 @@ class Engine:
             drafts=drafts,
             draft_text=done.draft_text,
             settings=self.settings,
+            budget=budget,
             memory=memory,
             top=top,
         )
@@ -222,10 +242,10 @@ class Engine:
 
     def between(self) -> Between | None:
         """What changed since the last record, while no step runs; None if nothing did."""
-        if not (self._events or self.pool.changed or self.settings != self._told):
+        if not (self._events or self.pool.changed or self.settings != self._told[0]):
             return None
         memory = self._sample_memory()
-        blocks, tables, events = self._drain()
+        blocks, tables, events = self._drain(budget := self._budget())
         return Between(
             v=records.SCHEMA,
             after=self.last_step,
@@ -239,12 +259,13 @@ class Engine:
             cached=self.pool.cached_count,
             free=self.pool.free_count,
             settings=self.settings,
+            budget=budget,
             memory=memory,
         )
 
     def keyframe(self) -> Keyframe:
         """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
-        return take_keyframe(self.last_step, self.now(), self.settings, self.scheduler, self._memory)
+        return take_keyframe(self.last_step, self.now(), self.settings, self._told[1], self.scheduler, self._memory)
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
@@ -255,6 +276,11 @@ class Engine:
         assert self.scheduler.settings is self.settings
 
     # --- within ---
+
+    def _budget(self) -> StepBudget:
+        """Of a step that would begin now."""
+        high = int(self.bounds["token_budget"].high)
+        return self._auto.of(self.settings, high, self.scheduler.running, self.scheduler.waiting)
 
     def _propose(self) -> None:
         """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""
@@ -340,11 +366,11 @@ class Engine:
         self._memory, self._memory_at = self.runner.memory(), now
         return self._memory
 
-    def _drain(self) -> tuple[bytes, bytes, list[Event]]:
+    def _drain(self, budget: StepBudget) -> tuple[bytes, bytes, list[Event]]:
         blocks, tables = self.pool.drain()
         events = self._events[:]
         self._events.clear()
-        self._told = self.settings
+        self._told = self.settings, budget
         return blocks.tobytes(), records.pack(tables, records.TABLE), events
 
 

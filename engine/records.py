@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
-SCHEMA = 1
+SCHEMA = 2
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
@@ -266,6 +266,17 @@ class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
     text: list[str] = []
 
 
+class StepBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens that a step may take. Where the engine finds them (`token_budget` 0), they are so many that the step
+    takes about `goal`: `fixed`, and `each` for every token. All three are 0 where it doesn't: the number is set by
+    hand, or there is no chunked prefill."""
+
+    tokens: int
+    goal: float = 0.0  # ms
+    fixed: float = 0.0  # ms, of a step with the streams that decode now
+    each: float = 0.0  # ms a token
+
+
 Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks"]
 
 
@@ -293,6 +304,7 @@ class StepRecord(_Struct):
     drafts: bytes  # DRAFT, grouped by sequence, in position order
     draft_text: list[str]
     settings: LiveSettings  # in force during the step
+    budget: StepBudget  # the step's own
     memory: Memory | None = None  # when newly sampled
     top: list[TopTokens] = []
 
@@ -312,6 +324,7 @@ class Between(_Struct):
     cached: int
     free: int
     settings: LiveSettings
+    budget: StepBudget  # what the next step would have, were it now
     memory: Memory | None = None
 
 
@@ -347,6 +360,7 @@ class Keyframe(_Struct):
     clock: int
     block_size: int
     settings: LiveSettings
+    budget: StepBudget  # as the last record said
     state: bytes  # u1 per block
     refcount: bytes  # <u2 per block
     filled: bytes  # <u2 per block
