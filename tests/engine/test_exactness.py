@@ -14,7 +14,7 @@ import torch
 
 from app.bench.combinations import LONGEST, PAIRWISE, ROOMY, TIGHT, Combination
 from app.bench.equality import ALLOWED_GAP, Reference, Report, compare, first_difference, token_equal
-from engine.config import LiveSettings, SettingRefused, limits
+from engine.config import AUTO, LiveSettings, SettingRefused, limits
 from engine.core import Engine
 from engine.model.store import resolve
 from engine.model.weights import load
@@ -93,7 +93,8 @@ def obeys(record: StepRecord) -> None:
     """The step kept to the settings that it says were in force."""
     rows, live = unpack(record.rows, ROW), record.settings
     assert len(rows) <= live.max_batch
-    assert rows["scheduled"].sum() <= live.token_budget
+    assert rows["scheduled"].sum() <= record.budget.tokens
+    assert live.token_budget in (AUTO, record.budget.tokens)
     assert rows["drafted"].max(initial=0) <= (live.draft_length if live.draft_method != "off" else 0)
     assert record.used + record.cached + record.free == live.kv_blocks
 
@@ -116,7 +117,7 @@ def test_token_equal_while_paused_stepped_and_dragged(runners):
         key, value = rng.choice(
             [
                 ("max_batch", rng.randint(1, 24)),
-                ("token_budget", rng.choice([8, 24, 33, 64, 127, 512])),
+                ("token_budget", rng.choice([AUTO, 8, 24, 33, 64, 127, 512])),
                 ("draft_length", rng.randint(0, 8)),
                 ("draft_method", rng.choice(["off", "ngram"])),
                 ("kv_blocks", rng.randint(TIGHT // size, ROOMY // size)),
