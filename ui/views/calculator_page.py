@@ -6,18 +6,17 @@ Places its inputs and paints the rest; what is chosen and calculated is its owne
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QToolTip, QWidget
 
 from engine.formulas import GIB, MIB
 from ui import calculator, explain
 from ui.calculator import Card, Shown
-from ui.labels import as_plain, fitted
-from ui.paint import stacked_bar
+from ui.labels import as_plain
 from ui.paint.guard import painting
 from ui.paint.labels import advance, metrics, wrap, write
 from ui.theme import Theme
-from ui.views import calculator_chart, calculator_tables
+from ui.views import calculator_chart, calculator_tables, calculator_verdict
 from ui.views.calculator_equation import Equation, Term
 from ui.views.calculator_inputs import Choice, FactorBox
 
@@ -36,7 +35,6 @@ _BOXES = {
     "block_size": (1, 4_096, 16, 0, "0,000", "Tokens of a block: a sequence's last block counts whole"),
     "headroom": (0, 90, 1, 1, "00.0", "Share of the card for activations, CUDA context, graphs and slack"),
 }  # fmt: skip
-_FOUR_TILES = 760  # pixels at text scale 1, from which four figures stand in one row
 
 
 class CalculatorPage(QWidget):
@@ -156,7 +154,7 @@ class CalculatorPage(QWidget):
             self._areas["words"] = QRect(left, y + px(4), right - left, high)
             y += high + (px(4) if lines else 0)
         y = self._place_equations(left, y + px(8), right)
-        self._areas["verdict"] = verdict = QRect(left, y, right - left, self._verdict_height(right - left))
+        self._areas["verdict"] = verdict = QRect(left, y, right - left, calculator_verdict.height(theme, right - left))
         bottom = self._place_lower(left, verdict.bottom() + px(12), right, size.height() - px(12))
         self.resize(size.width(), max(size.height(), bottom + px(12)))
         self.update()
@@ -180,12 +178,6 @@ class CalculatorPage(QWidget):
             y += self._card.place(left, y, right, indent)
         self._areas["equations"] = QRect(left - px(12), panel_top, right - left + px(24), y - panel_top)
         return y + px(10)
-
-    def _verdict_height(self, width: int) -> int:
-        theme = self._theme
-        tile = metrics(theme.font("headline")).height() + metrics(theme.font("small")).height()
-        rows = 1 if width >= theme.px(_FOUR_TILES) else 2
-        return theme.px(30) + theme.px(10) + metrics(theme.font("small")).height() + rows * (tile + theme.px(8))
 
     def _place_lower(self, left: int, y: int, right: int, bottom: int) -> int:
         """Charts and tables, in as many columns as there is room for. Returns where the last one ends."""
@@ -211,7 +203,7 @@ class CalculatorPage(QWidget):
         pairs = 2 if width >= px(620) else 1
         halves = _across(left, right, (0.5, 0.5), gap)
         self._tiles = halves
-        if width >= px(_FOUR_TILES):
+        if width >= px(calculator_verdict.FOUR):
             self._tiles = [part for x, wide in halves for part in _across(x, x + wide, (0.5, 0.5), px(12))]
         for names, high in ((("attention", "precision"), max(least, px(250))), (("cards", "engine"), 0)):
             if pairs == 2:
@@ -245,7 +237,7 @@ class CalculatorPage(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         for equation in (self._kv, self._weights, self._card):
             equation.draw(painter)
-        self._draw_verdict(painter, self._areas["verdict"], shown)
+        self._hits += calculator_verdict.draw(painter, self._areas["verdict"], theme, shown, self._tiles)
         card = shown.chosen
         calculator_chart.draw(painter, self._areas["attention"], theme, "Attention",
                               calculator.by_attention(shown.factors), card)  # fmt: skip
@@ -283,80 +275,6 @@ class CalculatorPage(QWidget):
                 write(painter, spot, line, font, self._theme.color(token))
         if words:
             self._hits.append((area, as_plain(words)))
-
-    def _draw_verdict(self, painter: QPainter, area: QRect, shown: Shown) -> None:
-        theme, px, factors = self._theme, self._theme.px, shown.factors
-        card = shown.chosen.bytes
-        usable = factors.usable(card)
-        spare = usable - factors.needed
-        bar = QRect(area.left(), area.top(), area.width(), px(30))
-        small, line = theme.font("small"), metrics(theme.font("small")).height()
-        names = ["weights", "KV cache", "free", "headroom"]
-        tokens = ["weights", "kv_used", "kv_free", "baseline"]
-        values = [factors.weights, factors.kv_held, max(0.0, spare), card - usable]
-        if spare < 0:  # the bar is what would be needed; the card ends before it does
-            values = [factors.weights, factors.kv_held, 0.0, 0.0]
-        whole = max(card, factors.needed)
-        if spare < 0 and factors.needed < card:
-            values[3] = card - factors.needed
-        colors = [theme.color(token) for token in tokens]
-        boxes = stacked_bar.draw(painter, bar, values, colors, theme.color("panel"))
-        if boxes[3].width():
-            painter.setClipRect(boxes[3])
-            painter.setPen(QPen(theme.color("text_faint"), 1))
-            for x in range(boxes[3].left() - bar.height(), boxes[3].right(), px(7)):
-                painter.drawLine(x, bar.bottom(), x + bar.height(), bar.top())
-            painter.setClipping(False)
-        for box, name, value, color in zip(boxes, names, values, colors, strict=True):
-            ink = theme.ink_on(color)
-            text = f"{name} {explain.size(value)}"
-            for words in (text, name, name.partition(" ")[0]):
-                room = box.width() - px(12)
-                if advance(small, words) <= room:
-                    if name == "headroom":  # words over hatching need a ground
-                        ground = QRect(box.left() + px(4), box.center().y() - line // 2, advance(small, words) + px(8),
-                                       line)  # fmt: skip
-                        painter.fillRect(ground, color)
-                    write(painter, box.adjusted(px(8), 0, 0, 0), words, small, ink)
-                    break
-            self._hits.append((box, f"{name}: {explain.size(value)} ({value:,.0f} B)"))
-        self._draw_limit(painter, bar, usable / whole, f"usable {explain.size(usable)}", spare < 0)
-        tiles = QRect(area.left(), bar.bottom() + line + px(10), area.width(), area.bottom() - bar.bottom() - line
-                      - px(10))  # fmt: skip
-        self._draw_tiles(painter, tiles, shown, spare)
-
-    def _draw_limit(self, painter: QPainter, bar: QRect, share: float, words: str, over: bool) -> None:
-        """A thin line through the bar, its value below it."""
-        theme, px = self._theme, self._theme.px
-        small, line = theme.font("small"), metrics(theme.font("small")).height()
-        x = bar.left() + round(min(1.0, share) * (bar.width() - 1))
-        token = "danger" if over else "limit"
-        painter.fillRect(QRect(x, bar.top() - px(3), max(1, px(1)), bar.height() + px(6)), theme.color(token))
-        wide = advance(small, words)
-        left = max(bar.left(), min(x - wide // 2, bar.right() - wide))
-        write(painter, QRect(left, bar.bottom() + px(4), wide + 2, line), words, small, theme.color(token))
-
-    def _draw_tiles(self, painter: QPainter, area: QRect, shown: Shown, spare: float) -> None:
-        theme, px, factors, card = self._theme, self._theme.px, shown.factors, shown.chosen.bytes
-        longest, batch = factors.longest_context(card), factors.largest_batch(card)
-        trained = f" · trained for {shown.trained:,}" if shown.trained and longest > shown.trained else ""
-        tiles = [
-            ("Fits" if spare >= 0 else "Too large",
-             f"{explain.size(spare)} to spare" if spare >= 0 else f"by {explain.size(-spare)}",
-             "measured" if spare >= 0 else "danger"),
-            (f"{batch:,}", f"largest batch at {factors.context:,} tokens", "text"),
-            (f"{longest:,}", f"longest context at batch {factors.batch:,}{trained}", "text"),
-            (explain.size(factors.kv_per_token),
-             f"KV a token · {explain.size(factors.kv_per_token * factors.block_size)} a block", "text"),
-        ]  # fmt: skip
-        big, small = theme.font("headline"), theme.font("small")
-        high, line = metrics(big).height(), metrics(small).height()
-        for index, (value, words, token) in enumerate(tiles):  # over the columns of what is below
-            x, wide = self._tiles[index % len(self._tiles)]
-            y = area.top() + index // len(self._tiles) * (high + line + px(8))
-            write(painter, QRect(x, y, wide, high), value, big, theme.color(token))
-            words = fitted(words, metrics(small), wide)
-            write(painter, QRect(x, y + high, wide, line), words, small, theme.color("text_dim"))
 
     # --- Qt ---
 
