@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.config import MAX_BUDGET, EngineConfig, LiveSettings
+from engine.config import AUTO, MAX_BUDGET, EngineConfig, LiveSettings
 from engine.formulas import blocks_for
 
 DEFAULT_TOKENS = LiveSettings().kv_blocks * EngineConfig().block_size  # what the default pool holds
@@ -35,6 +35,8 @@ def fit(config: EngineConfig, asked: set[str], tokens: int = DEFAULT_TOKENS) -> 
         follow("kv_blocks", blocks_for(max(tokens, min(settings.max_context, LONGEST)), size))
     elif "max_context" not in asked:
         follow("max_context", min(settings.max_context, settings.kv_blocks * size))
+    if settings.token_budget == AUTO:
+        return msgspec.structs.replace(config, settings=settings)
     if settings.token_budget < settings.max_batch:
         if "token_budget" not in asked:
             follow("token_budget", settings.max_batch)

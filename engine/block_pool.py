@@ -88,8 +88,9 @@ class BlockPool:
     def grow(self, sequence: Sequence, count: int) -> None:
         """Add `count` new blocks, owned alone, to the end of the table."""
         assert count <= self.available
+        free = self._free
         for _ in range(count):
-            self._take(sequence, self._free.popitem()[0] if self._free else self._evict(sequence.seq))
+            self._take(sequence, free.popitem()[0] if free else self._evict(sequence.seq))
 
     def reserve(self, sequence: Sequence, first: int, count: int) -> None:
         """Add the `count` blocks from `first` on, none of them used, to the empty table of the sequence."""
@@ -138,6 +139,7 @@ class BlockPool:
             return
         while len(table) > keep:
             self._release(table.pop(), sequence.seq)
+        self.releases += 1
         sequence.sealed = min(sequence.sealed, keep)
         self._table_changes.append((sequence.seq, keep, NONE))
 
@@ -289,7 +291,9 @@ class BlockPool:
         self.filled[block] = 0
         self.owner[block] = sequence.seq
         self.empty += 1
-        self._append(sequence, block)
+        self._table_changes.append((sequence.seq, len(sequence.table), block))
+        sequence.table.append(block)
+        self._touched.add(block)
 
     def _append(self, sequence: Sequence, block: int) -> None:
         self._table_changes.append((sequence.seq, len(sequence.table), block))
@@ -314,10 +318,10 @@ class BlockPool:
             if count == 1:
                 del self._sharers[block]
             return
-        filled = self.filled[block]
-        self.stored -= filled
-        self.empty -= not filled
-        self.releases += 1
+        if filled := self.filled[block]:
+            self.stored -= filled
+        else:
+            self.empty -= 1
         if block in self._hash_of:
             self.state[block] = CACHED
             self._cached[block] = None

@@ -7,17 +7,21 @@ never bent like that, they are refused. Runs in the child only.
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import torch
 
+from engine.budget import AutoBudget, Work, work_of
 from engine.config import EngineConfig, Limit, LiveSettings, limits, validate
 from engine.core import Engine, RequestRefused
+from engine.formulas import pairs_per_token
 from engine.model.store import resolve
 from engine.records import SCHEMA, Ready
-from engine.runner.base import OutOfDeviceMemory
+from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.build import build_runner
+from engine.runner.pooled import dummy_batch
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
 from engine.text_streams import TextStreams
@@ -41,6 +45,8 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     runner.resize_host(settings.swap_blocks)
     progress("warming up", 0, 0)
     runner.warm_up()
+    budget = AutoBudget()
+    measure(runner, budget)
     engine = Engine(
         runner,
         settings,
@@ -50,6 +56,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         texts=TextStreams(words),
         eos_ids=words.eos_ids,
         seed=config.seed,
+        budget=budget,
     )
     ready = Ready(
         v=SCHEMA,
@@ -71,6 +78,23 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         refusals=(RequestRefused, BadPrompt),
         out_of_memory=(OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError),
     )
+
+
+def measure(runner: Runner, budget: AutoBudget) -> None:
+    """Let `budget` know what steps take, before any block is in use. Each is run twice: the first may still compile."""
+
+    def run(lengths: list[int]) -> tuple[Work, float]:
+        batch = dummy_batch(lengths, runner.block_size)
+        for _ in range(2):
+            started = time.perf_counter()
+            runner.execute(batch).flatten()[:1].tolist()  # waits for the device
+            seconds = time.perf_counter() - started
+        return work_of(batch), 1e3 * seconds
+
+    model = runner.model
+    longest = min(runner.num_blocks * runner.block_size, model.max_positions)
+    pairs = pairs_per_token(model.layers, model.heads, model.head_dim, model.parameters)
+    budget.cost.seed(run, pairs, longest, runner.num_blocks)
 
 
 def fit(settings: LiveSettings, bounds: dict[str, Limit], block_size: int) -> tuple[LiveSettings, list[str]]:

@@ -21,6 +21,7 @@ Admission = Literal["prompt", "chunk"]  # room for the whole prompt, or only for
 Allocation = Literal["paged", "reserved"]  # blocks as they are needed, or the request's maximum in a row from admission
 Batching = Literal["continuous", "static"]  # join whenever there is room, or not before all have left
 
+AUTO = 0  # of `token_budget`: the engine finds it itself, step by step; written "auto" by people
 BLOCK_SIZES = (8, 16, 32, 64, 128)  # tokens; a power of two keeps slot arithmetic to shifts and masks
 
 
@@ -39,7 +40,8 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_context: int = 2048  # tokens, prompt and output; binds requests admitted later
     kv_blocks: int = 512  # size of the KV pool
     block_size: int = 16  # tokens; another one rebuilds the pool, and what ran is computed again
-    token_budget: int = 256  # tokens scheduled in one step, drafts included
+    token_budget: int = AUTO  # tokens scheduled in one step, drafts included; AUTO = see engine/budget.py
+    max_gap: int = 100  # ms between two tokens of a decoding stream that AUTO keeps to while prompts are computed
     draft_length: int = 4  # γ, drafted tokens per sequence and pass; 0 = off
     draft_method: DraftMethod = "ngram"
     chunked_prefill: bool = True  # off: a prompt is computed whole, before any decode
@@ -104,6 +106,7 @@ _UNITS = {
     "kv_blocks": "blocks",
     "block_size": "tokens",
     "token_budget": "tokens per step",
+    "max_gap": "ms",
     "draft_length": "tokens",
     "watermark": "of the pool",
     "swap_blocks": "blocks, 0 = none",
@@ -136,6 +139,7 @@ def limits(model: Model, block_size: int, kv_blocks_max: int, swap_blocks_max: i
         "kv_blocks": (4, kv_blocks_max, _memory_ends(kv_blocks_max, _WHERE["kv_blocks"])),
         "block_size": (BLOCK_SIZES[0], BLOCK_SIZES[-1], "larger blocks stay half empty"),
         "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
+        "max_gap": (10, 10_000, "a longer gap is a pause"),
         "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
         "watermark": (0.0, 0.5, "half the pool"),
         "swap_blocks": (0, host, _memory_ends(host, _WHERE["swap_blocks"])),
@@ -176,6 +180,8 @@ def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
         if key not in known:
             raise SettingRefused(key, f"there is no setting '{key}'; settings are {', '.join(known)}")
         try:
+            if key == "token_budget" and value == "auto":
+                value = AUTO
             clean[key] = msgspec.convert(value, known[key].type, strict=False)
         except msgspec.ValidationError as error:
             raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
@@ -215,7 +221,8 @@ def validate(
             "swap_blocks",
             "preemption by swap needs a host pool and swap_blocks is 0; raise swap_blocks, or take recompute",
         )
-    if settings.token_budget < settings.max_batch:
+    auto = settings.token_budget == AUTO
+    if not auto and settings.token_budget < settings.max_batch:
         raise SettingRefused(
             "token_budget",
             f"token_budget {settings.token_budget} is under max_batch {settings.max_batch}: every running "
@@ -235,7 +242,13 @@ def validate(
             f"has {settings.kv_blocks}; lower max_context or raise kv_blocks",
         )
     longest = max(settings.max_context, largest_need)
-    if not settings.chunked_prefill and settings.token_budget < longest:
+    if not settings.chunked_prefill and auto and bounds["token_budget"].high < longest:
+        raise SettingRefused(
+            "chunked_prefill",
+            f"without chunked prefill a prompt is computed in one step, which takes at most "
+            f"{number(bounds['token_budget'].high)} tokens; it may have {longest:,}",
+        )
+    if not settings.chunked_prefill and not auto and settings.token_budget < longest:
         raise SettingRefused(
             "chunked_prefill",
             f"without chunked prefill a prompt is computed in one step: token_budget must be at least "
@@ -247,6 +260,8 @@ def check_ranges(settings: LiveSettings, bounds: dict[str, Limit]) -> None:
     """Raises SettingRefused naming the first limit that is broken."""
     for key, limit in bounds.items():
         value = getattr(settings, key)
+        if key == "token_budget" and value == AUTO:
+            continue
         if not limit.low <= value <= limit.high:
             why = f": {limit.reason}" if limit.reason and value > limit.high else ""
             unit = f" {limit.unit}" if limit.unit else ""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from engine import config, records
 from engine.block_pool import BlockPool
+from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
 from engine.formulas import MIB
@@ -29,6 +30,7 @@ from engine.records import (
     Keyframe,
     Memory,
     Request,
+    StepBudget,
     StepRecord,
     Submitted,
     Swapped,
@@ -66,6 +68,7 @@ class Engine:
         texts: Texts | None = None,
         eos_ids: frozenset[int] = frozenset(),
         seed: int = 0,
+        budget: AutoBudget | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ):
         settings = replace(settings, block_size=runner.block_size)
@@ -90,8 +93,9 @@ class Engine:
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
-        self._told = settings  # as the last record said
         self._swapped: Swapped | None = None  # since the last record
+        self._auto = AutoBudget() if budget is None else budget
+        self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
 
@@ -188,7 +192,8 @@ class Engine:
         self.pool.at(self.last_step + 1, started - self._held)
         self._propose()
         proposed = self._monotonic()
-        plan = self.scheduler.schedule()
+        budget = self._budget()
+        plan = self.scheduler.schedule(budget.tokens)
         for sequence in plan.admitted:
             sequence.params = resolve_sampling(sequence.request, self.settings, self._seed)
         for sequence in plan.turned_away:
@@ -197,7 +202,8 @@ class Engine:
         try:
             if self._swap():
                 swapped = self._monotonic()
-            logits = self.runner.execute(pack(plan.rows, self.pool.block_size)) if plan.rows else None
+            batch = pack(plan.rows, self.pool.block_size) if plan.rows else None
+            logits = self.runner.execute(batch) if batch else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
             outcomes = self.sampler.sample(logits, [_sample_row(row) for row in asked]) if asked else []
@@ -210,7 +216,7 @@ class Engine:
         top = self._watch.look(asked, outcomes, logits)
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
-        blocks, tables, host, events = self._drain()
+        blocks, tables, host, events = self._drain(budget)
         moved, self._swapped = self._swapped, None
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
@@ -223,6 +229,8 @@ class Engine:
             sample=sampled - forwarded,
             commit=self._monotonic() - sampled,
         )
+        if batch:
+            self._auto.learn(work_of(batch), timing.total - timing.swap)  # copies say nothing of tokens
         return StepRecord(
             v=records.SCHEMA,
             step=self.last_step,
@@ -252,6 +260,7 @@ class Engine:
             recomputed=done.recomputed,
             swapped=moved,
             host=host,
+            budget=budget,
             memory=memory,
             top=top,
         )
@@ -260,10 +269,10 @@ class Engine:
 
     def between(self) -> Between | None:
         """What changed since the last record, while no step runs; None if nothing did."""
-        if not (self._events or self.pool.changed or self.host.changed or self.settings != self._told):
+        if not (self._events or self.pool.changed or self.host.changed or self.settings != self._told[0]):
             return None
         memory = self._sample_memory()
-        blocks, tables, host, events = self._drain()
+        blocks, tables, host, events = self._drain(budget := self._budget())
         moved, self._swapped = self._swapped, None
         return Between(
             v=records.SCHEMA,
@@ -280,12 +289,13 @@ class Engine:
             settings=self.settings,
             swapped=moved,
             host=host,
+            budget=budget,
             memory=memory,
         )
 
     def keyframe(self) -> Keyframe:
         """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
-        return take_keyframe(self.last_step, self.now(), self.settings, self.scheduler, self._memory)
+        return take_keyframe(self.last_step, self.now(), self.settings, self._told[1], self.scheduler, self._memory)
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
@@ -298,6 +308,11 @@ class Engine:
         assert self.scheduler.settings is self.settings
 
     # --- within ---
+
+    def _budget(self) -> StepBudget:
+        """Of a step that would begin now."""
+        high = int(self.bounds["token_budget"].high)
+        return self._auto.of(self.settings, high, self.scheduler.running, self.scheduler.waiting)
 
     def _propose(self) -> None:
         """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""
@@ -415,11 +430,11 @@ class Engine:
         self._memory, self._memory_at = self.runner.memory(), now
         return self._memory
 
-    def _drain(self) -> tuple[bytes, bytes, bytes, list[Event]]:
+    def _drain(self, budget: StepBudget) -> tuple[bytes, bytes, bytes, list[Event]]:
         blocks, tables = self.pool.drain()
         events = self._events[:]
         self._events.clear()
-        self._told = self.settings
+        self._told = self.settings, budget
         host = self.host.drain().tobytes() if self.host.changed else b""
         return blocks.tobytes(), records.pack(tables, records.TABLE), host, events
 

@@ -76,6 +76,11 @@ def waste_parts(stored: int, used: int, empty: int, gaps: int, block_size: int) 
     return Waste(stored, empty * block_size, (used - empty) * block_size - stored, gaps * block_size)
 
 
+def pairs_per_token(layers: int, heads: int, head_dim: int, parameters: int) -> float:
+    """Arithmetic of 1,000 attended query-key pairs over that of a token's products: 1000·4·L·H·d_h / 2·N."""
+    return 2000 * layers * heads * head_dim / max(1, parameters)
+
+
 # --- Speculative decoding (Leviathan et al. 2211.17192, Chen et al. 2302.01318) ---
 
 

@@ -9,12 +9,17 @@ import numpy as np
 
 from engine import records
 from engine.config import LiveSettings
-from engine.records import PROMPT_SHOWN, Keyframe, Memory
+from engine.records import PROMPT_SHOWN, Keyframe, Memory, StepBudget
 from engine.scheduler import Scheduler
 
 
 def take_keyframe(
-    step: int, clock: int, settings: LiveSettings, scheduler: Scheduler, memory: Memory | None
+    step: int,
+    clock: int,
+    settings: LiveSettings,
+    budget: StepBudget,
+    scheduler: Scheduler,
+    memory: Memory | None,
 ) -> Keyframe:
     pool, running, waiting = scheduler.pool, scheduler.running, scheduler.waiting
     tables = [s.table for s in running]  # who waits holds nothing
@@ -24,6 +29,7 @@ def take_keyframe(
         clock=clock,
         block_size=pool.block_size,
         settings=settings,
+        budget=budget,
         state=bytes(pool.state),
         refcount=np.array(pool.refcount, dtype="<u2").tobytes(),
         filled=np.array(pool.filled, dtype="<u2").tobytes(),

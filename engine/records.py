@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
-SCHEMA = 2
+SCHEMA = 3
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
@@ -304,6 +304,17 @@ class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
     text: list[str] = []
 
 
+class StepBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens that a step may take. Where the engine finds them (`token_budget` 0), they are so many that the step
+    takes about `goal`: `fixed`, and `each` for every token. All three are 0 where it doesn't: the number is set by
+    hand, or there is no chunked prefill."""
+
+    tokens: int
+    goal: float = 0.0  # ms
+    fixed: float = 0.0  # ms, of a step with the streams that decode now
+    each: float = 0.0  # ms a token
+
+
 # "static": somebody waits for the whole batch to end
 Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks", "static"]
 
@@ -332,6 +343,7 @@ class StepRecord(_Struct):
     drafts: bytes  # DRAFT, grouped by sequence, in position order
     draft_text: list[str]
     settings: LiveSettings  # in force during the step
+    budget: StepBudget  # the step's own
     # what `formulas.waste_parts` takes, after the step
     stored: int = 0  # tokens in used blocks
     empty: int = 0  # used blocks without any
@@ -360,6 +372,7 @@ class Between(_Struct):
     cached: int
     free: int
     settings: LiveSettings
+    budget: StepBudget  # what the next step would have, were it now
     swapped: Swapped | None = None
     host: bytes = b""
     memory: Memory | None = None
@@ -399,6 +412,7 @@ class Keyframe(_Struct):
     clock: int
     block_size: int
     settings: LiveSettings
+    budget: StepBudget  # as the last record said
     state: bytes  # u1 per block
     refcount: bytes  # <u2 per block
     filled: bytes  # <u2 per block

@@ -148,9 +148,9 @@ class Scheduler:
 
     # --- a step ---
 
-    def schedule(self) -> Plan:
-        """Plan a step: tables hold every block that its rows write to."""
-        self._rows, self._budget, self._preempted = {}, self.settings.token_budget, False
+    def schedule(self, budget: int) -> Plan:
+        """Plan a step of at most `budget` tokens: tables hold every block that its rows write to."""
+        self._rows, self._budget, self._preempted = {}, budget, False
         self.admission.begin(self.running)
         plan = Plan()
         if self.settings.chunked_prefill:

@@ -33,6 +33,7 @@ class Deck(QMainWindow):
         self._rows: Rows | None = None  # the default layout in force; None once the user made one
         self._before: QByteArray | None = None  # the docks as they were before one filled the deck
         self.filled: str | None = None
+        self._opened = False  # that view was closed, and closes again
         self._naming = False  # the tabs are to be named with the next turn of the event loop
         self.setDockOptions(QMainWindow.DockOption.AllowNestedDocks | QMainWindow.DockOption.AllowTabbedDocks)
         self.setTabPosition(Qt.DockWidgetArea.AllDockWidgetAreas, QTabWidget.TabPosition.North)
@@ -41,6 +42,7 @@ class Deck(QMainWindow):
             dock.topLevelChanged.connect(self._customised)
             dock.visibilityChanged.connect(self._follow_tabs)
             dock.resized.connect(self._name_soon)
+        self._close_aside()
         self.arrange(ROOMY)
 
     def restyle(self) -> None:
@@ -51,11 +53,13 @@ class Deck(QMainWindow):
         self._name_tabs()
 
     def arrange(self, rows: Rows) -> None:
-        """Place every dock as a default layout says; views it doesn't name come last, as tabs."""
+        """Place every dock as a default layout says; views it doesn't name come last, as tabs. Of those that stand
+        aside only the open ones are placed, as tabs of the first."""
         self.unfill()
         self._rows = None  # moves of docks from here on aren't the user's
         placed = [[[self.docks[key] for key in cell.views if key in self.docks] for cell in row.cells] for row in rows]
         rest = set(self.docks.values())
+        opened = {dock for dock in self.docks.values() if not dock.isHidden()}
         for dock in self.docks.values():
             dock.setFloating(False)
             self.removeDockWidget(dock)
@@ -74,8 +78,10 @@ class Deck(QMainWindow):
                     self.tabifyDockWidget(cell[0], dock)
                 rest -= set(cell)
         for dock in self.docks.values():
+            if dock.view.aside and dock not in opened:
+                continue
             if dock in rest and heads:
-                self.tabifyDockWidget(heads[-1], dock)
+                self.tabifyDockWidget(heads[0 if dock.view.aside else -1], dock)
             elif dock in rest:
                 self.addDockWidget(Qt.DockWidgetArea.TopDockWidgetArea, dock)
             dock.show()
@@ -87,8 +93,16 @@ class Deck(QMainWindow):
         self._share()
 
     def reset(self) -> None:
-        """Back to the default layout for the size at hand."""
+        """Back to the default layout for the size at hand; what is no part of it closes."""
+        self._close_aside()
         self.arrange(default_rows(self.width(), self.height(), self._theme.scale))
+
+    def open(self, key: str) -> None:
+        """Bring a view in sight, wherever it was closed."""
+        dock = self.docks[key]
+        self._place_aside(dock)
+        dock.show()
+        dock.raise_()
 
     def fill(self, key: str) -> None:
         """Give the deck to one view; again, or `unfill`, brings the others back."""
@@ -100,6 +114,8 @@ class Deck(QMainWindow):
         self._before = self.saveState(VERSION)
         self.filled = key
         dock = self.docks[key]
+        self._opened = dock.view.aside and dock.isHidden()
+        self._place_aside(dock)
         dock.setFloating(False)
         for other in self.docks.values():
             other.setVisible(other is dock)
@@ -108,8 +124,11 @@ class Deck(QMainWindow):
     def unfill(self) -> None:
         if self.filled is None:
             return
-        self.docks[self.filled].bar.set_filled(False)
+        dock = self.docks[self.filled]
+        dock.bar.set_filled(False)
         self.filled = None
+        if self._opened:  # what was kept of the docks doesn't know it
+            self.removeDockWidget(dock)
         if self._before is not None:
             self.restoreState(self._before, VERSION)
             self._before = None
@@ -138,6 +157,20 @@ class Deck(QMainWindow):
             self._rows = None
             return True
         return False
+
+    def _place_aside(self, dock: ViewDock) -> None:
+        """A view that stands aside has no place before it is opened."""
+        if dock.view.aside and self.dockWidgetArea(dock) == Qt.DockWidgetArea.NoDockWidgetArea:
+            beside = next((d for d in self.docks.values() if d is not dock and not d.isHidden()), None)
+            if beside is not None and not beside.isFloating():
+                self.tabifyDockWidget(beside, dock)
+            else:
+                self.addDockWidget(Qt.DockWidgetArea.TopDockWidgetArea, dock)
+
+    def _close_aside(self) -> None:
+        for dock in self.docks.values():
+            if dock.view.aside:
+                dock.hide()
 
     def _follow_tabs(self) -> None:
         """A dock that comes or goes changes its neighbours too: the last of a group of tabs stands alone."""

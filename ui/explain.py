@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 
+from engine.config import AUTO
 from engine.formulas import GIB, KIB, MIB, accept_probability
-from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED
+from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED, StepBudget
 from ui.payoff import Payoff
 
+NEAR = 0.2  # a step this close to the time aimed at is as long as it should be: chunks are cut to whole grains
 EVEN = 0.03  # a ratio this close to 1 is not told apart by step times
 SYMBOLS = {ACCEPTED: "✓", REJECTED: "✕", DISCARDED: "–", RESAMPLED: "+", BONUS: "+"}
 BOUNDS = {
@@ -26,6 +28,7 @@ SETTINGS = {
     "max_context": "context",
     "kv_blocks": "KV blocks",
     "token_budget": "budget",
+    "max_gap": "gap",
     "draft_length": "γ",
     "draft_method": "draft",
     "chunked_prefill": "chunked prefill",
@@ -87,6 +90,8 @@ def setting(key: str, value: object) -> str:
     """A setting's value as a mark's label shows it."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if key == "token_budget" and value == AUTO:
+        return "auto"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -97,6 +102,20 @@ def change(key: str, old: object, new: object) -> str:
     if key == "engine":
         return "engine started again"
     return f"{SETTINGS.get(key, key)} {setting(key, old)} → {setting(key, new)}"
+
+
+def budget(found: StepBudget, chunked: bool = True) -> str:
+    """How the engine came to a step's token budget: 'auto: 148 tokens, so that a step takes about 75 ms: …'."""
+    if not chunked:
+        return f"auto: up to {found.tokens:,} tokens, for without chunked prefill a prompt is computed whole"
+    each = found.each * found.tokens
+    taken, goal = duration((found.fixed + each) / 1e3), duration(found.goal / 1e3)
+    sum_ = f"{duration(found.fixed / 1e3)} + {duration(found.each / 1e3)} a token"
+    if found.fixed + each > found.goal * (1 + NEAR):
+        return f"auto: {found.tokens:,} tokens, though a step then takes about {taken} instead of {goal}: {sum_}"
+    if found.fixed + each < found.goal * (1 - NEAR):
+        return f"auto: {found.tokens:,} tokens, as more gain nothing; a step takes about {taken}: {sum_}"
+    return f"auto: {found.tokens:,} tokens, so that a step takes about {taken}: {sum_}"
 
 
 def visible(text: str) -> str:

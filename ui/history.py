@@ -227,7 +227,7 @@ class History:
             timing.schedule, timing.draft, timing.forward, timing.sample, timing.commit,
             state.memory.resident if state.memory else 0,
             prefill, own, accepted, drafted - accepted, emitted,
-            settings.token_budget, settings.max_batch,
+            record.budget.tokens, settings.max_batch,
             settings.draft_length if settings.draft_method != "off" else 0,
             record.running, record.waiting, record.used, record.cached, record.free, state.shared, rows,
             BOUNDS.index(record.bound),

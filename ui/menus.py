@@ -46,7 +46,7 @@ def _file(menu: QMenu, window: Window) -> None:
 
 
 def _view(menu: QMenu, window: Window) -> None:
-    docks = [(dock, _add(menu, dock.view.title, _toggle(dock))) for dock in window.deck.docks.values()]
+    docks = [(dock, _add(menu, dock.view.title, _toggle(window, dock))) for dock in window.deck.docks.values()]
     controls = _add(menu, "Controls", lambda: window.controls.setVisible(window.controls.isHidden()))
     for action in (*(action for _, action in docks), controls):
         action.setCheckable(True)
@@ -97,11 +97,10 @@ def _engine(menu: QMenu, window: Window) -> None:
     menu.aboutToShow.connect(follow)
 
 
-def _toggle(dock):
+def _toggle(window: Window, dock):
     def toggle() -> None:
         if dock.isHidden():
-            dock.show()
-            dock.raise_()
+            window.deck.open(dock.view.key)
         else:
             dock.close()
 

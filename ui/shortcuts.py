@@ -45,6 +45,7 @@ KEYS = (
     Key("larger", ("+", "="), "+", "Larger text"),
     Key("smaller", ("-",), "−", "Smaller text"),
     Key("fill", ("F",), "F, double-click", "Fill the window with the view under the mouse, and back"),
+    Key("calculator", ("C",), "C", "Memory calculator: what fits on which card"),
     Key("full_screen", ("F11",), "F11", "Full screen"),
     Key("help", ("?", "Shift+/"), "?", "Show or hide these keys"),
 )

@@ -29,6 +29,7 @@ from engine.records import (
     Keyframe,
     Memory,
     Preempted,
+    StepBudget,
     StepRecord,
     Submitted,
     unpack,
@@ -73,6 +74,7 @@ class EngineState(Blocks):
         self.clock = 0
         self.block_size = block_size
         self.settings = settings
+        self.budget: StepBudget | None = None  # of the last step; between two, of the one that would be next
         self.memory: Memory | None = None
         self.tables = Tables()
         self.host = HostBlocks(settings.swap_blocks if settings else 0)
@@ -109,6 +111,7 @@ class EngineState(Blocks):
             if not isinstance(event, Finished | Aborted):
                 self._begin(event, record.clock, done)
         self._settings(record.settings, done)
+        self.budget = record.budget
         if record.blocks:
             self.change_blocks(record.blocks, self.step)
             done.kinds |= Kinds.BLOCKS
@@ -250,7 +253,7 @@ class EngineState(Blocks):
         """Become what the keyframe says; returns how many blocks differed from it. Times of blocks that agree,
         texts known in finer pieces and recently ended sequences are kept."""
         self.step, self.clock, self.block_size = frame.step, frame.clock, frame.block_size
-        self.settings = frame.settings
+        self.settings, self.budget = frame.settings, frame.budget
         differing = self.take_blocks(frame)
         self.tables.take(
             np.frombuffer(frame.table_seqs, "<u4"),

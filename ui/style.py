@@ -48,6 +48,11 @@ QPushButton[kind="segment"] { background: transparent; border: none; border-radi
 QPushButton[kind="segment"]:hover { color: $text; }
 QPushButton[kind="segment"]:checked { background: $hover; color: $text; font-weight: 600; }
 QPushButton[kind="segment"]:focus { background: $border; }
+QPushButton[kind="toggle"] { background: transparent; border-color: transparent; color: $text_faint;
+    padding: 0px ${p6}px; font-size: ${small}px; }
+QPushButton[kind="toggle"]:hover { color: $text; background: $hover; }
+QPushButton[kind="toggle"]:checked { background: $hover; color: $text; font-weight: 600; }
+QPushButton[kind="toggle"]:focus { border-color: $accent; }
 QToolButton::menu-indicator { image: none; width: 0; }
 
 QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QSpinBox, QDoubleSpinBox, QComboBox { background: $bg;

@@ -98,6 +98,8 @@ class Window(QMainWindow):
 
     def fill(self, key: str) -> None:
         """Fill the window with one view, or bring the others back."""
+        if key not in self.deck.docks:
+            return
         self.deck.fill(key)
         self.controls.setVisible(self.deck.filled is None and self._controls_wanted)
 
@@ -188,6 +190,7 @@ class Window(QMainWindow):
                 "larger": lambda: self.zoom_text(1),
                 "smaller": lambda: self.zoom_text(-1),
                 "fill": self.fill_under_mouse,
+                "calculator": lambda: self.fill("calculator"),
                 "full_screen": self.toggle_full_screen,
                 "help": self.help.toggle,
             },

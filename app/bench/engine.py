@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   servescope bench engine --streams 1 --prompt-tokens 1024 --new-tokens 64 --gamma 4 --json"""
 
 NAME = "bench engine"
+LEAST_BUDGET = 256  # tokens a step; short prompts of few streams are computed in one
 MOST_BUDGET = 2048  # tokens a step: enough to keep matrix products busy; more only costs memory
 SEED = 7
 WARM_UP = (16, 8)  # prompt and new tokens of the request that isn't counted
@@ -145,7 +146,7 @@ def _config(args: argparse.Namespace):
     defaults = LiveSettings(
         max_batch=args.streams,
         max_context=context,
-        token_budget=max(verified, LiveSettings().token_budget, min(args.streams * args.prompt_tokens, MOST_BUDGET)),
+        token_budget=max(verified, LEAST_BUDGET, min(args.streams * args.prompt_tokens, MOST_BUDGET)),
         draft_length=args.gamma,
         draft_method="ngram" if args.gamma else "off",
     )

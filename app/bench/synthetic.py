@@ -13,7 +13,7 @@ import numpy as np
 
 from app.bench import synthetic_drafts
 from app.bench.synthetic_pool import SyntheticPool
-from engine.config import EngineConfig, Limit, LiveSettings, Model, limits
+from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
 from engine.records import (
     BLOCK,
     CACHED,
@@ -33,6 +33,7 @@ from engine.records import (
     Preempted,
     Ready,
     SequenceState,
+    StepBudget,
     StepRecord,
     Submitted,
     Timing,
@@ -112,7 +113,7 @@ class Synthetic:
         held = [s for s in self.running + self.waiting if s.table]
         return Keyframe(
             v=SCHEMA, step=self.step, clock=self.clock, block_size=self.block_size, settings=self.settings,
-            state=self.pool.state.tobytes(), refcount=self.pool.refcount.tobytes(),
+            budget=self._budget(), state=self.pool.state.tobytes(), refcount=self.pool.refcount.tobytes(),
             filled=self.pool.filled.tobytes(), owner=self.pool.owner.tobytes(),
             table_seqs=np.array([s.seq for s in held], "<u4").tobytes(),
             table_lengths=np.array([len(s.table) for s in held], "<u4").tobytes(),
@@ -120,6 +121,12 @@ class Synthetic:
             sequences=[self._told(s) for s in self.running + self.waiting],
             running=[s.seq for s in self.running], waiting=[s.seq for s in self.waiting], memory=self._memory(),
         )  # fmt: skip
+
+    def _budget(self) -> StepBudget:
+        """In place of the engine's own, which needs times of real steps: at a made-up cost of a step and a token."""
+        if self.settings.token_budget != AUTO:
+            return StepBudget(tokens=self.settings.token_budget)
+        return StepBudget(tokens=160, goal=0.8 * self.settings.max_gap, fixed=4.0, each=0.475)
 
     def change(self, **changes: object) -> None:
         """Change settings; the pool only grows or gives back blocks that no table holds."""
@@ -151,7 +158,7 @@ class Synthetic:
             tables=pack(self._tables, TABLE), events=self._events, bound=bound, running=len(self.running),
             waiting=len(self.waiting), used=counts[USED], cached=counts[CACHED], free=counts[FREE],
             emitted=spoken.emitted, text=spoken.text, drafts=spoken.drafts, draft_text=spoken.draft_text,
-            settings=self.settings, memory=self._memory() if self.step % 50 == 0 else None,
+            settings=self.settings, budget=self._budget(), memory=self._memory() if self.step % 50 == 0 else None,
         )  # fmt: skip
         self._tables, self._events = [], []
         return record
@@ -223,7 +230,7 @@ class Synthetic:
 
     def _schedule(self) -> tuple[list[tuple[_Seq, int, int, int]], list[tuple[int, int, int]], str]:
         """Rows (sequence, kind, scheduled, drafted) and what speaks: (seq, known, drafted), −1 = only its own."""
-        budget, rows, owing = self.settings.token_budget, [], []
+        budget, rows, owing = self._budget().tokens, [], []
         gamma = self.settings.draft_length if self.settings.draft_method != "off" else 0
         for s in list(self.running):
             if not s.running or not budget:

@@ -25,7 +25,7 @@ PREFERENCE = {
     "bfloat16": "16 bits a weight; only where the CPU multiplies it in hardware, elsewhere it is slower than float32",
     "float32": "32 bits a weight, on every CPU",
 }
-AUTO = ("bfloat16", "float32")
+AUTO = tuple(PREFERENCE)
 
 _AS = {"file": "packed as in the file", "int8": "rounded to int8"}
 

@@ -18,6 +18,7 @@ from gguf.quants import dequantize
 from app.__main__ import main
 from app.bench import peer_weights, peers
 from app.bench.peer_report import OURS, compare
+from app.bench.peer_servers import Disturbance
 from engine.model.gguf_file import GgufFile
 from tests.support import fake_peer, gguf_files, tiny_models
 
@@ -35,6 +36,7 @@ def simple(monkeypatch, tmp_path):
     weights = peers.Weights(tmp_path / "m.gguf", "Q4_1", 1000, tmp_path / "hf", tmp_path / "bf16.gguf")
     monkeypatch.setattr(peers, "convert", lambda _args, _folder: weights)
     monkeypatch.setattr(peers, "of_ours", ours)
+    monkeypatch.setattr(peers, "DISTURBANCE", Disturbance(2, 8, 250, 16))  # light, and long: machines may be busy
 
 
 def assert_all_gone(folder: Path, count: int) -> None:
@@ -42,6 +44,7 @@ def assert_all_gone(folder: Path, count: int) -> None:
     assert len(started) == count and not any(fake_peer.alive(pid) for pid in started)
 
 
+@pytest.mark.slow
 def test_all_peers_at_a_point_and_under_a_newcomer(simple, tmp_path, capsys):
     server = fake_peer.write_program(tmp_path / "llama" / "llama-server")
     fake_peer.write_program(tmp_path / "llama" / "llama-batched-bench")

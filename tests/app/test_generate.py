@@ -17,7 +17,7 @@ from app import headless
 from app.__main__ import main
 from app.fitting import fit, given
 from engine import records as r
-from engine.config import EngineConfig, LiveSettings
+from engine.config import AUTO, EngineConfig, LiveSettings
 from tests.support.inprocess import InProcessEngine
 from tests.support.tiny_directory import make_directory
 
@@ -187,9 +187,10 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(capsys, monkeypatch
     [
         (["kv_blocks=64"], {"kv_blocks": 64, "max_context": 1024}),
         (["max_context=16000"], {"kv_blocks": 1000, "max_context": 16000}),
-        (["max_batch=300"], {"max_batch": 300, "token_budget": 300}),
+        (["max_batch=300"], {"max_batch": 300, "token_budget": AUTO}),
         (["token_budget=8"], {"max_batch": 8, "token_budget": 8}),
-        (["chunked_prefill=false"], {"token_budget": 2048, "max_context": 2048}),
+        (["chunked_prefill=false"], {"token_budget": AUTO, "max_context": 2048}),
+        (["token_budget=auto"], {"token_budget": AUTO, "max_batch": 16}),
         (["chunked_prefill=false", "token_budget=512"], {"token_budget": 512, "max_context": 512}),
         (["max_batch=16", "token_budget=8"], {"max_batch": 16, "token_budget": 8}),
         ([], {"kv_blocks": 512, "max_context": 2048}),

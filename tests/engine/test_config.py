@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from engine.config import BLOCK_SIZES, LiveSettings, Model, SettingRefused, change, limits, validate
+from engine.config import AUTO, BLOCK_SIZES, LiveSettings, Model, SettingRefused, change, limits, validate
 
 MODEL = Model(
     name="m", architecture="llama", layers=30, heads=9, kv_heads=3, head_dim=64, hidden=576, vocabulary=49_152,
@@ -73,8 +73,18 @@ def test_a_limit_says_why_it_stands():
 def test_budget_covers_the_batch():
     check(max_batch=256, token_budget=256)
     with pytest.raises(SettingRefused, match="every running sequence needs one token") as refused:
-        check(max_batch=257)
+        check(max_batch=257, token_budget=256)
     assert refused.value.key == "token_budget"
+
+
+def test_auto_budget():
+    assert change(LiveSettings(token_budget=64), {"token_budget": "auto"}) == LiveSettings()
+    check(token_budget=AUTO, max_batch=512)
+    check(chunked_prefill=False, token_budget=AUTO)
+    with pytest.raises(SettingRefused, match="takes at most 16,384 tokens; it may have 20,000"):
+        validate(LiveSettings(chunked_prefill=False, kv_blocks=1000), BOUNDS, 32, largest_need=20_000)
+    with pytest.raises(SettingRefused, match="outside 8 to"):
+        check(token_budget=7)
 
 
 def test_context_fits_the_pool():

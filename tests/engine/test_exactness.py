@@ -7,24 +7,20 @@ and pauses. The real model and runner in this process, loaded once; invariants a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from app.bench.combinations import LONGEST, PAIRWISE, ROOMY, TIGHT, Combination
-from app.bench.equality import ALLOWED_GAP, Reference, Report, compare, first_difference, token_equal
-from engine.config import LiveSettings, SettingRefused, limits
-from engine.core import Engine
+from app.bench.equality import ALLOWED_GAP, Reference, compare, first_difference, token_equal
+from app.bench.oracle import NEW_TOKENS
+from engine.config import AUTO, SettingRefused
 from engine.model.store import resolve
 from engine.model.weights import load
-from engine.records import ROW, TOKEN, Preempted, Request, Sampling, StepRecord, unpack
+from engine.records import ROW, StepRecord, unpack
 from engine.runner.cpu import CpuRunner
-from engine.sampler import Sampler
-from engine.speculation.ngram import NgramProposer
 from tests.support.oracle import references
-
-CHECK_EVERY = 10  # steps; a check counts everything again
+from tests.support.served import serve, start
 
 
 @pytest.fixture(scope="module")
@@ -33,43 +29,6 @@ def runners() -> dict[int, CpuRunner]:
     files, device = resolve("default"), torch.device("cpu")
     config, weights = load(files, torch.float32, device)
     return {size: CpuRunner(config, weights, files.name, torch.float32, device, size, 4) for size in (16, 32)}
-
-
-def start(runner: CpuRunner, settings: LiveSettings) -> Engine:
-    runner.resize(settings.kv_blocks)
-    return Engine(
-        runner,
-        settings,
-        Sampler(runner.model.vocabulary),
-        bounds=limits(runner.model, runner.block_size, ROOMY),
-        proposers={"ngram": NgramProposer},
-    )
-
-
-def serve(engine: Engine, wanted: list[Reference], between: Callable[[int, StepRecord], None]) -> tuple[Report, int]:
-    """All prompts to their end; `between` is called after each step. The comparison, and how many were preempted."""
-    for number, reference in enumerate(wanted):
-        request = Request(
-            number=number, max_tokens=len(reference.tokens), ignore_eos=True, sampling=Sampling(temperature=0.0)
-        )
-        assert engine.submit(number, reference.prompt, request) == number + 1
-    outputs: list[list[int]] = [[] for _ in wanted]
-    step = preempted = 0
-    while engine.has_work:
-        record = engine.step()
-        events = list(record.events)
-        for seq, token in unpack(record.emitted, TOKEN)[["seq", "token"]].tolist():
-            outputs[seq - 1].append(token)
-        between(step, record)
-        changed = engine.between()
-        if changed:
-            events += changed.events
-        preempted += sum(isinstance(event, Preempted) for event in events)
-        step += 1
-        if step % CHECK_EVERY == 0:
-            engine.check()
-    engine.check()
-    return compare(outputs, wanted), preempted
 
 
 @pytest.mark.slow
@@ -83,7 +42,8 @@ def test_token_equal_under_a_pairwise_cover(combination: Combination, runners):
         if changes:
             engine.change(changes)
 
-    report, preempted = serve(engine, references(), squeeze)
+    outputs, preempted = serve(engine, [reference.prompt for reference in references()], NEW_TOKENS, squeeze)
+    report = compare(outputs, references())
     print(f"{combination}: {report}")
     assert report.equal, str(report)
     assert (preempted > 0) == combination.preempt
@@ -93,7 +53,8 @@ def obeys(record: StepRecord) -> None:
     """The step kept to the settings that it says were in force."""
     rows, live = unpack(record.rows, ROW), record.settings
     assert len(rows) <= live.max_batch
-    assert rows["scheduled"].sum() <= live.token_budget
+    assert rows["scheduled"].sum() <= record.budget.tokens
+    assert live.token_budget in (AUTO, record.budget.tokens)
     assert rows["drafted"].max(initial=0) <= (live.draft_length if live.draft_method != "off" else 0)
     assert record.used + record.cached + record.free == live.kv_blocks
 
@@ -116,7 +77,7 @@ def test_token_equal_while_paused_stepped_and_dragged(runners):
         key, value = rng.choice(
             [
                 ("max_batch", rng.randint(1, 24)),
-                ("token_budget", rng.choice([8, 24, 33, 64, 127, 512])),
+                ("token_budget", rng.choice([AUTO, 8, 24, 33, 64, 127, 512])),
                 ("draft_length", rng.randint(0, 8)),
                 ("draft_method", rng.choice(["off", "ngram"])),
                 ("kv_blocks", rng.randint(TIGHT // size, ROOMY // size)),
@@ -132,7 +93,8 @@ def test_token_equal_while_paused_stepped_and_dragged(runners):
         except SettingRefused:
             refused += 1
 
-    report, preempted = serve(engine, references(), drag)
+    outputs, preempted = serve(engine, [reference.prompt for reference in references()], NEW_TOKENS, drag)
+    report = compare(outputs, references())
     print(f"{preempted} preemptions, {refused} changes refused: {report}")
     assert report.equal, str(report)
     assert preempted > 0

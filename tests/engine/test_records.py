@@ -31,10 +31,11 @@ STEP = r.StepRecord(
     emitted=r.pack([(1, 20, 5, r.SAMPLED)], r.TOKEN), text=["a"],
     drafts=r.pack([(1, 20, 5, r.REJECTED, 0.25, 1.0, 0.5), (1, 20, 6, r.RESAMPLED, 0.75, 0.0, math.nan)], r.DRAFT),
     draft_text=["a", "b"], settings=LiveSettings(temperature=0.5), memory=MEMORY,
+    budget=r.StepBudget(tokens=148, goal=80.0, fixed=2.5, each=0.5),
     top=[r.TopTokens(seq=1, position=20, tokens=[5], probabilities=[0.5], text=["a"])],
 )  # fmt: skip
 KEYFRAME = r.Keyframe(
-    v=r.SCHEMA, step=7, clock=2, block_size=16, settings=LiveSettings(),
+    v=r.SCHEMA, step=7, clock=2, block_size=16, settings=LiveSettings(), budget=r.StepBudget(tokens=256),
     state=b"\0\1", refcount=b"\0\0\1\0", filled=b"\0\0\1\0", owner=b"\0" * 8,
     table_seqs=b"\1\0\0\0", table_lengths=b"\1\0\0\0", table_blocks=b"\0\0\0\0",
     sequences=[r.SequenceState(
@@ -48,7 +49,7 @@ MESSAGES = [
     STEP,
     KEYFRAME,
     r.Between(v=r.SCHEMA, after=7, clock=2, blocks=b"", tables=b"", events=[], running=0, waiting=0, used=0, cached=0,
-              free=10, settings=LiveSettings()),
+              free=10, settings=LiveSettings(), budget=r.StepBudget(tokens=256)),
     r.Loading(stage="weights", done=1, total=2),
     r.Ready(v=r.SCHEMA, pid=1, device="CPU", runner="cpu", config=EngineConfig(), settings=LiveSettings(), model=MODEL,
             block_size=16, limits={"max_batch": Limit(1, 512, "sequences")}),

@@ -55,7 +55,7 @@ class Bench:
 
     def step(self, keep: int = 0) -> list[tuple[int, int, int]]:
         """One step; (seq, own, drafts) of its rows in order."""
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(self.scheduler.settings.token_budget)
         rows = [(row.sequence.seq, row.own, len(row.drafts)) for row in plan.rows]
         self.bound = plan.bound
         self.compute(plan, keep)
@@ -289,7 +289,7 @@ def test_a_prompt_that_no_longer_fits_is_turned_away_and_the_next_is_served() ->
     bench.add(20)
     bench.add(5)
     bench.scheduler.apply(settings(**{**_fields(bench), "max_context": 20}))
-    plan = bench.scheduler.schedule()
+    plan = bench.scheduler.schedule(bench.scheduler.settings.token_budget)
     assert [s.seq for s in plan.turned_away] == [1]
     assert [row.sequence.seq for row in plan.rows] == [2]
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.config import SettingRefused
+from engine.config import AUTO, SettingRefused
 from engine.core import Engine
 from engine.records import NONE, ROW, Between, Preempted, Request, Sampling, StepRecord, decode, encode, unpack
 from engine.requests import RequestRefused
@@ -41,7 +41,7 @@ RANGES = {
     "max_batch": st.integers(1, 8),
     "max_context": st.integers(16, 96),
     "kv_blocks": st.integers(4, 24),
-    "token_budget": st.integers(8, 200),
+    "token_budget": st.one_of(st.just(AUTO), st.integers(8, 200)),
     "draft_length": st.integers(0, 6),
     "draft_method": st.sampled_from(["off", "ngram"]),
     "chunked_prefill": st.booleans(),
@@ -232,7 +232,8 @@ class HostileUse(RuleBasedStateMachine):
         now = self.engine.settings
         record = self.engine.step()
         rows = unpack(record.rows, ROW)
-        assert int(rows["scheduled"].sum()) <= now.token_budget
+        assert int(rows["scheduled"].sum()) <= record.budget.tokens
+        assert now.token_budget in (AUTO, record.budget.tokens)
         assert len(rows) <= now.max_batch and record.running <= now.max_batch
         assert int(rows["drafted"].max(initial=0)) <= (now.draft_length if now.draft_method != "off" else 0)
         assert len(rows) or record.events, "a step without any work in it"
@@ -299,7 +300,7 @@ def test_soak_under_load(seed: int) -> None:
         return {
             "max_batch": dice.randint(1, 8),
             "max_context": dice.randint(32, 96),
-            "token_budget": dice.randint(8, 120),
+            "token_budget": dice.choice([AUTO, dice.randint(8, 120)]),
             "draft_length": dice.randint(0, 6),
             "draft_method": dice.choice(["off", "ngram", "ngram"]),
             "chunked_prefill": dice.random() < 0.7,

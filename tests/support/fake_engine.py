@@ -47,6 +47,10 @@ class FakeEngine:
         return bool(self.running)
 
     @property
+    def budget(self) -> r.StepBudget:
+        return r.StepBudget(tokens=self.settings.token_budget)
+
+    @property
     def clock(self) -> int:
         return time.monotonic_ns() - self.held
 
@@ -105,7 +109,7 @@ class FakeEngine:
             v=r.SCHEMA, step=self.last_step, start=start, clock=clock, end_clock=self.clock, timing=r.Timing(),
             rows=b"", blocks=bytes(self.big), tables=b"", events=events, bound="no_work",
             running=len(self.running), waiting=0, used=0, cached=0, free=0, emitted=r.pack(tokens, r.TOKEN),
-            text=text, drafts=b"", draft_text=[], settings=self.settings,
+            text=text, drafts=b"", draft_text=[], settings=self.settings, budget=self.budget,
         )  # fmt: skip
 
     def between(self) -> r.Between | None:
@@ -114,14 +118,14 @@ class FakeEngine:
         events, self.events = self.events, []
         return r.Between(
             v=r.SCHEMA, after=self.last_step, clock=self.clock, blocks=b"", tables=b"", events=events,
-            running=len(self.running), waiting=0, used=0, cached=0, free=0, settings=self.settings,
+            running=len(self.running), waiting=0, used=0, cached=0, free=0, settings=self.settings, budget=self.budget,
         )  # fmt: skip
 
     def keyframe(self) -> r.Keyframe:
         return r.Keyframe(
-            v=r.SCHEMA, step=self.last_step, clock=self.clock, block_size=16, settings=self.settings, state=b"",
-            refcount=b"", filled=b"", owner=b"", table_seqs=b"", table_lengths=b"", table_blocks=b"",
-            sequences=[], running=list(self.running), waiting=[],
+            v=r.SCHEMA, step=self.last_step, clock=self.clock, block_size=16, settings=self.settings,
+            budget=self.budget, state=b"", refcount=b"", filled=b"", owner=b"", table_seqs=b"", table_lengths=b"",
+            table_blocks=b"", sequences=[], running=list(self.running), waiting=[],
         )  # fmt: skip
 
     def _fault(self, prompt: str) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 
 PACE = 0.004  # s between two chunks of a stream
 SCRIPT = """#!{python}
@@ -75,6 +76,10 @@ class FakeServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.behaviour, self.ready = behaviour, ready
         self.asked: list[dict] = []
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's looks the address's name up, which takes seconds without a network
+        self.server_name, self.server_port = self.server_address[:2]
 
 
 def write_program(path: Path, ready: bool = True) -> Path:

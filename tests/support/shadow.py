@@ -14,6 +14,7 @@ import torch
 from engine.core import Engine
 from engine.runner.base import Runner
 from engine.runner.batch import Ints, PackedBatch, ScheduledRow
+from engine.scheduler import Plan
 
 _SLOT = np.dtype([("owner", np.int64), ("position", np.int64), ("chain", np.uint64)])
 _NOTHING = np.array((-1, -1, 0), _SLOT)
@@ -36,8 +37,8 @@ class Shadow:
         self._size_both()
         schedule = engine.scheduler.schedule
 
-        def planned():
-            plan = schedule()
+        def planned(budget: int) -> Plan:
+            plan = schedule(budget)
             self._rows = plan.rows
             return plan
 

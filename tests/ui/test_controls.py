@@ -10,9 +10,10 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 
-from engine.config import LiveSettings, Model, limits
-from engine.records import Ack, Change
+from engine.config import AUTO, LiveSettings, Model, limits
+from engine.records import Ack, Change, StepBudget
 from tests.ui.window_harness import Harness
+from ui import explain
 from ui.contracts import WorkloadSettings
 from ui.controls import flags, reasons
 from ui.controls.scale import Scale, doubling, even, rate, whole
@@ -239,6 +240,85 @@ def test_typing_an_exact_value(qtbot):
     qtbot.keyClick(control.box, Qt.Key.Key_Return)
     assert "not a number" in control.refusal and control.box.text() == "1,037"
     assert len(h.sent(Change)) == 1
+
+
+# --- a budget that the engine finds itself ---
+
+
+def auto_harness(qtbot) -> Harness:
+    h = Harness(qtbot)
+    h.source.world.change(token_budget=AUTO)
+    h.run(2)
+    return h
+
+
+def test_auto_shows_what_was_found_and_how(qtbot):
+    h = auto_harness(qtbot)
+    control = h.window.controls.sliders["token_budget"]
+    assert control.is_auto and control.value == 160 and control.box.text() == "160"
+    assert control.slider.value() == control._scale.position(160)
+    assert "auto: 160 tokens, so that a step takes about 80.0 ms: 4.00 ms + 0.47 ms a token" in control.auto.toolTip()
+    assert control.hint_text.startswith("for 80 ms a step · bound ")
+    assert h.sent(Change) == []
+    marks = [mark for mark in h.window.mirror.history.marks if mark.key == "token_budget"]
+    assert len(marks) == 1 and explain.change(*marks[0][2:]).endswith("→ auto")
+    h.run(30)
+    assert len([mark for mark in h.window.mirror.history.marks if mark.key == "token_budget"]) == 1
+
+
+def test_a_drag_overrides_auto_and_a_click_returns(qtbot):
+    h = auto_harness(qtbot)
+    control = h.window.controls.sliders["token_budget"]
+    control.slider.setValue(control._scale.position(512))
+    assert not control.is_auto and control.value == 512
+    h.run(2)
+    assert h.sent(Change)[-1].changes == {"token_budget": 512} and not control.is_auto
+    assert "let the engine find it" in control.auto.toolTip() or "the engine finds it" in control.auto.toolTip()
+    qtbot.mouseClick(control.auto, Qt.MouseButton.LeftButton)
+    h.run(2)
+    assert h.sent(Change)[-1].changes == {"token_budget": AUTO}
+    assert control.is_auto and control.value == 160
+
+
+def test_a_click_on_auto_keeps_the_number_found(qtbot):
+    h = auto_harness(qtbot)
+    control = h.window.controls.sliders["token_budget"]
+    qtbot.mouseClick(control.auto, Qt.MouseButton.LeftButton)
+    h.run(2)
+    assert h.sent(Change)[-1].changes == {"token_budget": 160}
+    assert not control.is_auto and control.value == 160
+    control.box.setFocus()
+    control.box.selectAll()
+    qtbot.keyClicks(control.box, "auto")
+    qtbot.keyClick(control.box, Qt.Key.Key_Return)
+    assert h.sent(Change)[-1].changes == {"token_budget": AUTO} and control.refusal == ""
+
+
+def test_the_shown_number_is_overridden_by_typing_it(qtbot):
+    h = auto_harness(qtbot)
+    control = h.window.controls.sliders["token_budget"]
+    control.box.setFocus()
+    control.box.selectAll()
+    qtbot.keyClicks(control.box, "160")
+    qtbot.keyClick(control.box, Qt.Key.Key_Return)
+    assert h.sent(Change)[-1].changes == {"token_budget": 160} and not control.is_auto
+
+
+def test_words_of_a_budget():
+    step = StepBudget(tokens=148, goal=75.0, fixed=4.0, each=0.48)
+    assert explain.budget(step) == (
+        "auto: 148 tokens, so that a step takes about 75.0 ms: 4.00 ms + 0.48 ms a token"
+    )
+    tight = StepBudget(tokens=16, goal=75.0, fixed=110.0, each=1.0)
+    assert "though a step then takes about 126 ms instead of 75.0 ms" in explain.budget(tight)
+    fast = StepBudget(tokens=2048, goal=75.0, fixed=3.0, each=0.01)
+    assert "as more gain nothing; a step takes about 23.5 ms" in explain.budget(fast)
+    assert "computed whole" in explain.budget(StepBudget(tokens=16_384), chunked=False)
+
+
+def test_flags_of_auto():
+    assert "token_budget=auto" in flags.ours(LiveSettings(), 16)
+    assert "--max-num-batched-tokens" not in flags.vllm(LiveSettings(), 16, "m")
 
 
 def test_toggles(qtbot):

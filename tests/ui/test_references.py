@@ -24,7 +24,7 @@ OF_A_STEP = Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.TOKE
 @pytest.fixture
 def h(qtbot) -> Harness:
     harness = Harness(qtbot, size=(1600, 1000), views=None)
-    assert all(dock.shown for dock in harness.window.deck.docks.values())
+    assert all(dock.shown or dock.view.aside for dock in harness.window.deck.docks.values())
     for _ in range(200):  # a stream, until caches are full; what it adds to the history would hide losses
         harness.source.advance(1)
         paint(harness)

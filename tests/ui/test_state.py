@@ -126,6 +126,7 @@ def test_an_abort_between_steps() -> None:
             v=1, after=live.step, clock=live.clock + 5, blocks=b"", tables=b"", running=len(live.running) - 1,
             events=[Aborted(seq=seq, number=seq, reason="aborted by the user")],
             waiting=len(live.waiting), used=live.used, cached=live.cached, free=live.free, settings=live.settings,
+            budget=live.budget,
         )
     )  # fmt: skip
     assert seq not in live.running and seq not in live.sequences

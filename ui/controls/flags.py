@@ -7,7 +7,7 @@ import shlex
 
 import msgspec
 
-from engine.config import LiveSettings
+from engine.config import AUTO, LiveSettings
 
 _VLLM_DTYPES = ("float32", "bfloat16")  # of ours; its 'auto' takes what the checkpoint says
 
@@ -17,19 +17,20 @@ def ours(settings: LiveSettings, block_size: int, model: str = "default", dtype:
     words = ["servescope"] + (["--model", model] if model != "default" else [])
     words += ["--dtype", dtype] if dtype != "auto" else []
     for key, value in (msgspec.structs.asdict(settings) | {"block_size": block_size}).items():
-        words += ["--set", f"{key}={_plain(value)}"]
+        words += ["--set", f"{key}={'auto' if key == 'token_budget' and value == AUTO else _plain(value)}"]
     return shlex.join(words)
 
 
 def vllm(settings: LiveSettings, block_size: int, model: str, dtype: str = "auto") -> str:
-    """One line that starts vLLM with what it has of these settings; it has no flag for the watermark, and none that
-    takes a form of weights other than floats."""
+    """One line that starts vLLM with what it has of these settings; it has no flag for the watermark, none that
+    takes a form of weights other than floats, and no token budget found from times: it takes its own default then."""
     words = ["vllm", "serve", model, "--dtype", dtype if dtype in _VLLM_DTYPES else "auto"]
     words += ["--max-num-seqs", str(settings.max_batch)]
     words += ["--max-model-len", str(settings.max_context)]
     words += ["--num-gpu-blocks-override", str(settings.kv_blocks)]
     words += ["--block-size", str(block_size)]
-    words += ["--max-num-batched-tokens", str(settings.token_budget)]
+    if settings.token_budget != AUTO:
+        words += ["--max-num-batched-tokens", str(settings.token_budget)]
     words.append("--enable-chunked-prefill" if settings.chunked_prefill else "--no-enable-chunked-prefill")
     words.append("--enable-prefix-caching" if settings.prefix_cache else "--no-enable-prefix-caching")
     if settings.draft_method != "off" and settings.draft_length:

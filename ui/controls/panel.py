@@ -11,8 +11,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from engine.config import EngineConfig, Limit, LiveSettings, Model, limits
-from ui import figures
+from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
+from ui import explain, figures
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.controls import flags, reasons
@@ -68,7 +68,8 @@ class ControlsPanel(QFrame):
         self.sender.on_pending = self._pending
         self.sender.on_refused = self._refused
         self.sliders = {
-            key: SettingSlider(theme, key, title, key in _WHOLE) for key, title in (_ENGINE | _SAMPLING).items()
+            key: SettingSlider(theme, key, title, key in _WHOLE, AUTO if key == "token_budget" else None)
+            for key, title in (_ENGINE | _SAMPLING).items()
         }
         self.segments = {
             "draft_method": Segments(theme, "draft_method", "Drafts", [("n-gram", "ngram"), ("off", "off")],
@@ -194,9 +195,9 @@ class ControlsPanel(QFrame):
     def _show_settings(self) -> None:
         live = self._context.cursor.is_live
         settings = self.settings()
-        for key, control in (self.sliders | self.segments).items():
+        for key in (*self.sliders, *self.segments):
             if not self.sender.pending(key) or not live:
-                control.set_value(getattr(settings, key))
+                self._tell(key, settings)
         up = self._context.mirror.ready is not None and self._context.source.state == "ready"
         for widget in (*self.sliders.values(), *self.segments.values()):
             widget.setEnabled(live and up)
@@ -205,7 +206,20 @@ class ControlsPanel(QFrame):
             self._past.setText(f"As of step {self._context.cursor.step:,}. Esc returns to now, to change them.")
         self.workload.show_settings(self._context.workload.settings)
 
+    def _tell(self, key: str, settings: LiveSettings) -> None:
+        """Tell a control what is in force: of a budget that the engine finds itself, the one of the moment shown."""
+        value = getattr(settings, key)
+        if key == "token_budget":
+            found, story = self._context.cursor.state.budget, ""
+            if value == AUTO and found is not None and found.tokens:
+                value, story = found.tokens, explain.budget(found, settings.chunked_prefill)
+            self.sliders[key].set_auto(settings.token_budget == AUTO, story)
+        control = self.sliders.get(key) or self.segments[key]
+        control.set_value(value)
+
     def _show_hints(self) -> None:
+        if not self.sender.pending("token_budget") or not self._context.cursor.is_live:
+            self._tell("token_budget", self.settings())
         now = self._situation()
         for key, slider in self.sliders.items():
             slider.set_hint(reasons.hint(key, now))
@@ -239,6 +253,7 @@ class ControlsPanel(QFrame):
             acceptance=figures.acceptance(mirror.history, state.step) if len(mirror.history) else math.nan,
             bound=dict(zip(BOUNDS, counts.tolist(), strict=True)),
             recent=len(columns),
+            budget=state.budget,
         )
 
     def _moved(self, key: str, value: float) -> None:
@@ -252,7 +267,7 @@ class ControlsPanel(QFrame):
     def _refused(self, key: str, message: str) -> None:
         control = self.sliders.get(key) or self.segments.get(key)
         if control is not None:
-            control.set_value(getattr(self._context.mirror.settings or LiveSettings(), key))
+            self._tell(key, self._context.mirror.settings or LiveSettings())
             control.refuse(message)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from engine import formulas
 from engine.config import Limit, LiveSettings, Model
+from engine.records import StepBudget
 from ui.contracts import WORKLOAD_LIMITS, WorkloadSettings
 from ui.explain import size
 
@@ -41,6 +42,7 @@ class Situation:
     acceptance: float = float("nan")
     bound: Mapping[str, int] = field(default_factory=dict)  # how many of the recent steps each thing bound
     recent: int = 0  # steps that `bound` counts
+    budget: StepBudget | None = None
 
 
 def hint(key: str, now: Situation) -> str:
@@ -120,6 +122,9 @@ def _kv_blocks(now: Situation) -> str:
 
 
 def _token_budget(now: Situation) -> str:
+    if now.budget is not None and now.budget.goal:
+        bound = f"bound {now.bound.get('token_budget') or 'none'} of {now.recent}" if now.recent else ""
+        return _joined(f"for {now.budget.goal:,.0f} ms a step", bound)
     return _bound(now, "token_budget") or (f"bound none of {now.recent} steps" if now.recent else "tokens in one step")
 
 

@@ -1,4 +1,5 @@
-"""One number that can be dragged or typed: name, value box, slider, how it works out now, and its range.
+"""One number that can be dragged or typed: name, value box, slider, how it works out now, and its range. Some numbers
+the engine can find itself: these have a button 'auto' beside the box, and then show what was found.
 
 Knows nothing of engines: whoever owns it listens to `moved` and tells it values, limits, hints and refusals. Values
 set from outside are never echoed.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QSlider, QStyle, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QLineEdit, QPushButton, QSlider, QStyle, QVBoxLayout, QWidget
 
 from engine.config import Limit
 from ui.controls.reasons import limit_line, limit_story
@@ -24,13 +25,23 @@ class SettingSlider(QWidget):
         moved: the user wants this value.
 
     Attributes:
+        auto: the button, None for a number that is always the user's.
         key: the setting's name.
         dragging: the user holds the slider.
     """
 
     moved = Signal(str, float)
 
-    def __init__(self, theme: Theme, key: str, title: str, whole: bool = True, parent: QWidget | None = None):
+    def __init__(
+        self,
+        theme: Theme,
+        key: str,
+        title: str,
+        whole: bool = True,
+        auto: float | None = None,
+        parent: QWidget | None = None,
+    ):
+        """`auto`: the value that stands for 'the engine finds it', if there is one."""
         super().__init__(parent)
         self.key = key
         self._theme = theme
@@ -55,6 +66,16 @@ class SettingSlider(QWidget):
         self._column = QVBoxLayout(self)
         self._head = QHBoxLayout()
         self._head.addWidget(QLabel(title), 1)
+        self._finds = auto
+        self.auto: QPushButton | None = None
+        if auto is not None:
+            self.auto = QPushButton("auto")
+            self.auto.setCheckable(True)
+            self.auto.setProperty("kind", "toggle")
+            self.auto.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+            self.auto.setAccessibleName(f"{title}: auto")
+            self.auto.clicked.connect(self._auto_clicked)
+            self._head.addWidget(self.auto)
         self._head.addWidget(self.box)
         self._column.addLayout(self._head)
         for widget in (self.slider, self._hint, self._limit, self._refusal):
@@ -79,7 +100,7 @@ class SettingSlider(QWidget):
         self._column.setContentsMargins(0, 0, 0, px(7))
         self._column.setSpacing(0)
         self._head.setSpacing(px(4))
-        self.box.setFixedWidth(px(76))
+        self.box.setFixedWidth(px(76 if self.auto is None else 56))
 
     def set_limit(self, limit: Limit, scale: Scale, told: bool = True) -> None:
         """`told` False: nobody knows the real range yet."""
@@ -98,6 +119,21 @@ class SettingSlider(QWidget):
         if self.dragging or self.box.isModified():
             return
         self._show(value)
+
+    @property
+    def is_auto(self) -> bool:
+        return self.auto is not None and self.auto.isChecked()
+
+    def set_auto(self, on: bool, story: str = "") -> None:
+        """From outside: whether the engine finds the value, which `set_value` tells, and how it came to it."""
+        assert self.auto is not None
+        if not self.dragging and not self.box.isModified():
+            self.auto.setChecked(on)
+        more = "Click to keep this number; drag for another" if on else "Click: the engine finds it from measured times"
+        tip = f"{story}.\n{more}" if story else more
+        if tip != self.auto.toolTip():
+            self.auto.setToolTip(tip)
+            self.slider.setToolTip(story)
 
     def set_hint(self, text: str) -> None:
         if text != self._hint.text():
@@ -131,7 +167,7 @@ class SettingSlider(QWidget):
         self.slider.blockSignals(True)
         self.slider.setValue(self._scale.position(value))
         self.slider.blockSignals(False)
-        text = f"{value:,.0f}" if self._whole else f"{value:g}"
+        text = "auto" if value == self._finds else f"{value:,.0f}" if self._whole else f"{value:g}"
         if text != self.box.text():
             self.box.setText(text)
 
@@ -148,6 +184,11 @@ class SettingSlider(QWidget):
             return
         self.box.setModified(False)
         text = self.box.text().replace(",", "").replace("\u2009", "").strip()
+        if text == "auto" and self.auto is not None:
+            self._show(self._told)
+            self.auto.setChecked(True)
+            self._auto_clicked(True)
+            return
         try:
             value = float(text)
         except ValueError:
@@ -162,10 +203,19 @@ class SettingSlider(QWidget):
 
     def _wish(self, value: float) -> None:
         self.refuse("")
-        changed = value != self._value
+        changed = value != self._value or self.is_auto
+        if self.auto is not None:
+            self.auto.setChecked(False)
         self._show(value)
         if changed:
             self.moved.emit(self.key, value)
+
+
+    def _auto_clicked(self, on: bool) -> None:
+        """On: let the engine find it. Off: keep what it found."""
+        self.refuse("")
+        assert self._finds is not None
+        self.moved.emit(self.key, self._finds if on else self._value)
 
 
 class _Slider(QSlider):

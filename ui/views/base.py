@@ -20,6 +20,7 @@ class View(QWidget):
     Attributes:
         key: stable name, used for the layout that is remembered.
         title: what the panel is called. short: the same where tabs are many; "" = the title.
+        aside: closed until it is asked for; no part of the default layout.
         kinds: the changes that this view redraws for.
         rate: redraws a second that are worth their time; words need fewer than pictures. What the user does
             (selection, cursor, theme) is drawn at once whatever the rate.
@@ -32,6 +33,7 @@ class View(QWidget):
     key: str
     title: str
     short: str = ""
+    aside: bool = False
     kinds: Kinds = Kinds.ALL
     rate: float = 60.0
 

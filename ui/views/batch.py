@@ -12,6 +12,7 @@ import numpy as np
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QWheelEvent
 
+from engine.config import AUTO
 from engine.records import PREFILL
 from ui import explain
 from ui.changes import Kinds
@@ -32,6 +33,7 @@ TOKENS = (
     ("rejected", "drafted, not kept", "✕"),
     ("prefill", "prefill", ""),
 )
+USUAL = 0.9  # quantile of budgets that the engine found
 SHORT = {"accepted": "kept", "rejected": "not kept"}  # of the words above, in narrow panels
 
 
@@ -134,9 +136,15 @@ class BatchView(PaintedView):
         theme = self.theme
         values = np.stack([getattr(columns, name)[pick] for name, _, _ in TOKENS]).astype(np.float64)
         peak = float(values.sum(axis=0).max(initial=1))
-        limit = float(columns.budget.max())
-        # the budget line belongs to the picture unless it would flatten everything under it
-        top = limit * 1.03 if peak > 0.2 * limit else min(self._top.update(peak * 1.15), limit * 1.03)
+        settings, budget = self.context.cursor.state.settings, columns.budget[pick]
+        if settings is not None and settings.token_budget == AUTO:
+            # what it mostly is: in a step without streams it is some times as much, and moves all the while
+            limit = float(np.quantile(budget, USUAL))
+            top = self._top.update(max(limit * 1.03, peak) if peak > 0.2 * limit else peak * 1.15)
+        else:
+            # the budget line belongs to the picture unless it would flatten everything under it
+            limit = float(columns.budget.max())
+            top = limit * 1.03 if peak > 0.2 * limit else min(self._top.update(peak * 1.15), limit * 1.03)
         gap = 1 if self.axis.bar >= 3 else 0
         colors = [argb(theme.color(token)) for token, _, _ in TOKENS]
         picture = self._tokens.render(values, top, plot.height(), self.axis.bar, gap, colors)
@@ -147,7 +155,7 @@ class BatchView(PaintedView):
         if not gutter:
             return
         side = QRect(plot.right() + theme.px(6), plot.top(), gutter, self.line())
-        scale = f"{top:,.0f}" if limit > top else ""
+        scale = f"{top:,.0f}" if limit > top or budget[-1] > top else ""
         write(painter, side, scale, theme.font("small"), theme.color("text_faint"))
         side.moveBottom(plot.bottom() - theme.px(5))
         now = f"{int(values[:, self._at].sum()):,} tokens"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ui.views.base import View
 from ui.views.batch import BatchView
+from ui.views.calculator import CalculatorView
 from ui.views.latency import LatencyView
 from ui.views.memory import MemoryView
 from ui.views.pool import PoolView
@@ -19,4 +20,5 @@ VIEWS: tuple[type[View], ...] = (
     MemoryView,
     LatencyView,
     RequestsView,
+    CalculatorView,
 )
