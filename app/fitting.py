@@ -35,6 +35,8 @@ def fit(config: EngineConfig, asked: set[str], tokens: int = DEFAULT_TOKENS) -> 
         follow("kv_blocks", blocks_for(max(tokens, min(settings.max_context, LONGEST)), size))
     elif "max_context" not in asked:
         follow("max_context", min(settings.max_context, settings.kv_blocks * size))
+    if settings.preemption == "swap" and "swap_blocks" not in asked:
+        follow("swap_blocks", settings.kv_blocks)
     if settings.token_budget == AUTO:
         return msgspec.structs.replace(config, settings=settings)
     if settings.token_budget < settings.max_batch:

@@ -193,6 +193,8 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(capsys, monkeypatch
         (["token_budget=auto"], {"token_budget": AUTO, "max_batch": 16}),
         (["chunked_prefill=false", "token_budget=512"], {"token_budget": 512, "max_context": 512}),
         (["max_batch=16", "token_budget=8"], {"max_batch": 16, "token_budget": 8}),
+        (["preemption=swap", "kv_blocks=300"], {"swap_blocks": 300}),
+        (["preemption=swap", "swap_blocks=0"], {"swap_blocks": 0}),
         ([], {"kv_blocks": 512, "max_context": 2048}),
     ],
 )

@@ -220,6 +220,31 @@ def test_a_preempted_sequence_is_computed_again_to_the_same_bits(folder: Path):
     assert same_bits(torch.cat(parts), wanted[:95])
 
 
+def test_a_sequence_that_was_swapped_out_goes_on_with_the_same_bits(folder: Path):
+    runner, sequence = runner_of(folder), tokens(120)
+    wanted = through(runner, sequence, [120])
+    driver, driven = Driver(runner), Driven(sequence)
+    driver.run([(driven, 90)])
+    held, host = np.array(driven.table), np.arange(3, 3 + len(driven.table))
+    runner.resize_host(12)
+    runner.swap_out(held, host)
+    runner.resize_host(10)
+    driver.run([(Driven(tokens(60, seed=4), table=held[::-1].tolist()), 60)])  # another's, in its place
+    back = np.setdiff1d(np.arange(BLOCKS), held)[: len(held)]
+    runner.swap_in(host, back)
+    driven.table = back.tolist()
+    assert same_bits(driver.run([(driven, 30)])[0], wanted[90:])
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(2 * BLOCKS, 8), (BLOCKS // 2, 32), (12, 64), (30, 16)])
+def test_blocks_of_another_size_give_the_same_bits(folder: Path, blocks: int, size: int):
+    runner, sequence = runner_of(folder), tokens(120)
+    wanted = through(runner, sequence, [120])
+    runner.rebuild(blocks, size, 4)
+    assert (runner.num_blocks, runner.block_size, runner.host_blocks) == (blocks, size, 4)
+    assert same_bits(through(runner, sequence, [90, 30], seed=3), wanted)
+
+
 def test_warm_up_leaves_an_empty_pool(folder: Path):
     runner = runner_of(folder)
     runner.warm_up()
