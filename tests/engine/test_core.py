@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from engine.config import SettingRefused
 from engine.core import Engine, RequestRefused
 from engine.records import (
     ACCEPTED,
+    CACHE,
     DECODE,
     DISCARDED,
     DRAFT,
+    EVICTED,
+    HIT,
     PREFILL,
     ROW,
     TOKEN,
@@ -513,3 +517,33 @@ def test_a_reader_of_records_knows_what_a_keyframe_knows() -> None:
         reader.apply(engine.step())
         reader.expect(engine.keyframe())
     assert set(reader.ended.values()) == {"length"}
+
+
+def test_records_tell_what_the_prefix_cache_did() -> None:
+    """17 tokens are 2 full blocks of 8 and the last token, which is never looked up."""
+    engine = build(kv_blocks=9, max_context=64)
+    prompt = [1, 2, 3, 4] * 4 + [5]
+    submit(engine, 1, prompt, max_tokens=2)
+    first = run_out(engine)
+    (admitted,) = [e for r in first for e in r.events if isinstance(e, Admitted)]
+    assert (admitted.cached_tokens, admitted.looked_up) == (0, 16)
+    submit(engine, 2, prompt, max_tokens=2)
+    second = run_out(engine)
+    (admitted,) = [e for r in second for e in r.events if isinstance(e, Admitted)]
+    assert (admitted.cached_tokens, admitted.looked_up) == (16, 16)
+    hits = unpack(second[0].cache, CACHE)
+    assert hits[["kind", "block", "seq", "owner", "steps"]].tolist() == [(HIT, 0, 2, 1, 1), (HIT, 1, 2, 1, 1)]
+    assert hits["ns"].min() > 0
+    engine = build(kv_blocks=8, max_context=64)
+    submit(engine, 1, prompt, max_tokens=2)
+    run_out(engine)
+    submit(engine, 2, [6] * 60, max_tokens=4)
+    evicted = np.concatenate([unpack(r.cache, CACHE) for r in run_out(engine)])
+    assert evicted[["kind", "block", "seq", "owner"]].tolist() == [(EVICTED, 1, 2, 1), (EVICTED, 0, 2, 1)]
+
+
+def run_out(engine: Engine) -> list[StepRecord]:
+    records = []
+    while engine.has_work:
+        records.append(engine.step())
+    return records

@@ -135,6 +135,7 @@ def table_build(config: EngineConfig, progress: Progress) -> Built:
     runner = FakeRunner(config.settings.kv_blocks, config.block_size, model)
     bounds = runner.bounds()
     settings, notices = fit(config.settings, bounds, config.block_size)
+    runner.resize_host(settings.swap_blocks)
     engine = Engine(
         runner, settings, Sampler(VOCABULARY), bounds=bounds, proposers={"ngram": NgramProposer}, texts=LetterTexts(),
         seed=config.seed,
