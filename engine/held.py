@@ -58,14 +58,14 @@ def _norms(shape: Shape, size: int) -> Iterator[Part]:
 
 
 def in_codes(shape: Shape, bits: Mapping[str, int]) -> Held:
-    """Packed matrices of 4 or 8 bits a number, by the names in MATRICES; everything else float32."""
+    """Packed matrices of 4, 8 or 16 bits a number, by the names in MATRICES; everything else float32."""
     matrices = {"embedding": ((shape.vocabulary, shape.hidden), 1)}
     if not shape.tied:
         matrices["head"] = ((shape.vocabulary, shape.hidden), 1)
     matrices |= {name: (sizes, shape.layers) for name, sizes in shape.layer_matrices.items()}
     codes = scales = filled = 0
     for name, ((rows, columns), count) in matrices.items():
-        halves = 2 if bits[name] == 4 else 1  # float16 numbers a group: in 4 bits a minimum beside the scale
+        halves = {4: 2, 8: 1, 16: 0}[bits[name]]  # float16 numbers a group: in 4 bits a minimum beside the scale
         groups = columns // GROUP
         spare = -rows % TILE
         codes += count * rows * columns * bits[name] // 8
@@ -105,11 +105,14 @@ def nearest(model: Model, weights: int) -> Held | None:
 
 
 def _forms(shape: Shape, form: str) -> Iterator[Held]:
+    whole = not any(columns % GROUP for _, columns in shape.layer_matrices.values())
+    if form == "bfloat16" and whole:  # the CPU's compiled program
+        yield in_codes(shape, dict.fromkeys(MATRICES, 16))
     if form in FLOATS:
         for again in (True, False) if shape.tied else (False,):
             yield in_floats(shape, FLOATS[form], again)
         return
-    if any(columns % GROUP for _, columns in shape.layer_matrices.values()):
+    if not whole:
         return
     if form == "int8":
         yield in_codes(shape, dict.fromkeys(MATRICES, 8))

@@ -7,7 +7,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from engine.cpu.packed_matrix import GROUP, OFFSET, TILE
-from engine.cpu.vector import Emitter, f16, f32, i8, i64, number_at
+from engine.cpu.vector import Emitter, f16, f32, i8, i16, i32, i64, number_at
 
 
 @intrinsic
@@ -22,6 +22,15 @@ def _byte(context, address):
 def _half(context, address):
     def generate(context, builder, signature, arguments):
         return builder.fpext(Emitter(builder).load(arguments[0], f16), f32)
+
+    return types.float32(types.int64), generate
+
+
+@intrinsic
+def _upper_half(context, address):
+    def generate(context, builder, signature, arguments):
+        bits = builder.zext(Emitter(builder).load(arguments[0], i16), i32)
+        return builder.bitcast(builder.shl(bits, i32(16)), f32)
 
     return types.float32(types.int64), generate
 
@@ -42,6 +51,11 @@ def embed(matrix, token_at, out):
     tile, lane = token // TILE, token % TILE
     for g in range(matrix.groups):
         group = tile * matrix.groups + g
+        if matrix.bits == 16:
+            at = matrix.codes + group * 64 * 16 + 2 * lane
+            for i in range(GROUP):
+                _put(_upper_half(at + 2 * TILE * i), out + 4 * (g * GROUP + i))
+            continue
         codes = matrix.codes + group * 64 * matrix.bits + 4 * lane
         scales = matrix.scales + group * (2 * TILE * (2 if matrix.bits == 4 else 1)) + 2 * lane
         d = _half(scales)

@@ -50,7 +50,7 @@ STEP = np.dtype(
             "wanted_count",  # N
             "run_count",
             "x",  # (T, D) float32: the residual stream
-            "codes",  # (T, widest) int8
+            "codes",  # (T, widest) int8, or float32 if plain
             "words",  # (T, widest / 32) WORDS
             "qkv",  # (T, H + 2K, d) float32
             "attention",  # (T, H · d) float32
@@ -60,6 +60,7 @@ STEP = np.dtype(
             "scratch_bytes",
             "times",  # (OPS) int64 ticks, added to by the caller's thread
             "threads",
+            "plain",  # 1: rows stay float32 for weights of 16 bits; else 0
         )
     ]
 )
@@ -87,6 +88,12 @@ def _cut(total, each):
     return (total + each - 1) // each
 
 
+@njit(nogil=True)
+def _codes(step, row, columns):
+    """Where a row lies that a product will read."""
+    return step.codes + row * columns * (4 if step.plain else 1)
+
+
 # --- phases: each returns whether the step is still on ---
 
 
@@ -111,7 +118,7 @@ def _normalise(line, number, step, rows, columns, x, weight, epsilon):
     while chunk >= 0:
         for row in range(chunk * each, min(rows, (chunk + 1) * each)):
             at = step.words + row * columns // GROUP * _WORDS
-            normalise_row(columns, x + row * columns * 4, weight, epsilon, step.codes + row * columns, at)
+            normalise_row(step.plain, columns, x + row * columns * 4, weight, epsilon, _codes(step, row, columns), at)
         chunk = next_chunk(line, number, chunks)
     return over(line, number, chunks)
 
@@ -129,7 +136,7 @@ def _multiply(line, number, step, rows, matrix, start, start_stride, out, out_st
         for row in range(0, rows, _PANEL):
             product(
                 chunk * each, last, min(_PANEL, rows - row), matrix,
-                step.codes + row * columns, step.words + row * matrix.groups * _WORDS,
+                _codes(step, row, columns), step.words + row * matrix.groups * _WORDS,
                 start + row * start_stride, start_stride, out + row * out_stride, out_stride,
             )  # fmt: skip
         chunk = next_chunk(line, number, chunks)
@@ -177,7 +184,7 @@ def _quantise(line, number, step, columns, bias, hidden):
     while chunk >= 0:
         for row in range(chunk * each, min(step.count, (chunk + 1) * each)):
             at = step.words + row * columns // GROUP * _WORDS
-            quantise_row(columns, step.attention + row * columns * 4, step.codes + row * columns, at)
+            quantise_row(step.plain, columns, step.attention + row * columns * 4, _codes(step, row, columns), at)
             if bias:
                 add_row(hidden, bias, step.x + row * hidden * 4)
         chunk = next_chunk(line, number, chunks)
@@ -193,7 +200,7 @@ def _swiglu(line, number, step, columns, bias, hidden):
         for row in range(chunk * each, min(step.count, (chunk + 1) * each)):
             gate = step.gate_up + row * columns * 8
             at = step.words + row * columns // GROUP * _WORDS
-            swiglu_row(columns, gate, gate + columns * 4, step.codes + row * columns, at)
+            swiglu_row(step.plain, columns, gate, gate + columns * 4, _codes(step, row, columns), at)
             if bias:
                 add_row(hidden, bias, step.x + row * hidden * 4)
         chunk = next_chunk(line, number, chunks)
@@ -211,7 +218,7 @@ def _pick(line, number, model, step):
         for row in range(chunk * each, min(step.wanted_count, (chunk + 1) * each)):
             x = step.x + number_at(step.wanted + 8 * row) * columns * 4
             at = step.words + row * columns // GROUP * _WORDS
-            normalise_row(columns, x, model.norm, model.epsilon, step.codes + row * columns, at)
+            normalise_row(step.plain, columns, x, model.norm, model.epsilon, _codes(step, row, columns), at)
         chunk = next_chunk(line, number, chunks)
     return over(line, number, chunks)
 

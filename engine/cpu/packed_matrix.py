@@ -1,4 +1,4 @@
-"""A weight matrix in 4 or 8 bits, laid out for byte dot products: what it holds, and how it is made.
+"""A weight matrix in 4, 8 or 16 bits, laid out for the vector products: what it holds, and how it is made.
 
 A row (one output) is cut into groups of 32 inputs. Within a group every weight is d · code + m, code an unsigned
 number of 4 or 8 bits, d and m float16 of the group: GGUF's Q4_0, Q4_1 and Q8_0 are this already, number for number.
@@ -8,6 +8,9 @@ A tile is 16 outputs. For one group of a tile, 8 lines of 64 bytes each hold 4 f
 line q, output n, input j at byte 4 n + j is input 4 q + j. In 4 bits two lines share their bytes, line q the low and
 line q + 4 the high half. So one vector load brings what one instruction multiplies, and a product reads a matrix
 from its first byte to its last.
+
+In 16 bits the weights are bfloat16, the upper halves of float32, without scales: line i of a group holds input i of the
+16 outputs. They are multiplied in float32.
 
 Knows nothing of models and files.
 """
@@ -27,11 +30,11 @@ _LINES = GROUP // 4
 
 @dataclass(frozen=True)
 class PackedMatrix:
-    bits: int  # 4 or 8
+    bits: int  # 4, 8 or 16
     rows: int  # outputs; tiles hold up to 15 more, all 0
     columns: int  # inputs, a multiple of 32
     codes: NDArray[np.uint8]  # (tiles, groups, 64 · bits), on a 64-byte border
-    scales: NDArray[np.float16]  # 4 bits: (tiles, groups, 2, 16) d then m; 8 bits: (tiles, groups, 1, 16) d
+    scales: NDArray[np.float16]  # 4 bits: (tiles, groups, 2, 16) d then m; 8: (tiles, groups, 1, 16) d; 16: none
 
     @property
     def bytes(self) -> int:
@@ -80,9 +83,30 @@ def quantise(weight: NDArray[np.float32]) -> PackedMatrix:
     return pack((signed + OFFSET).astype(np.uint8).reshape(rows, columns), scale, None)
 
 
+def halve(weight: NDArray[np.float32]) -> PackedMatrix:
+    """(rows, columns) in bfloat16, to the nearest, halves to even. NaN stays NaN."""
+    rows, columns = weight.shape
+    if columns % GROUP:
+        raise ValueError(f"a row of {columns} numbers can't be cut into groups of {GROUP}")
+    tiles, groups = -(-rows // TILE), columns // GROUP
+    bits = np.ascontiguousarray(weight, np.float32).view(np.uint32)
+    upper = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    upper[np.isnan(weight)] = 0x7FC0
+    if rows % TILE:
+        upper = np.concatenate((upper, np.zeros((tiles * TILE - rows, columns), np.uint16)))
+    packed = aligned((tiles, groups, GROUP, TILE), np.uint16)
+    packed[...] = upper.reshape(tiles, TILE, groups, GROUP).transpose(0, 2, 3, 1)
+    codes = packed.view(np.uint8).reshape(tiles, groups, 64 * 16)
+    return PackedMatrix(16, rows, columns, codes, np.empty((tiles, groups, 0, TILE), np.float16))
+
+
 def dequantise(matrix: PackedMatrix) -> NDArray[np.float32]:
     """(rows, columns), the weights that the codes stand for; the reference of every product."""
     tiles, groups, _ = matrix.codes.shape
+    if matrix.bits == 16:
+        upper = matrix.codes.view(np.uint16).reshape(tiles, groups, GROUP, TILE).transpose(0, 3, 1, 2)
+        whole = (upper.astype(np.uint32) << 16).view(np.float32)
+        return whole.reshape(tiles * TILE, matrix.columns)[: matrix.rows]
     lines = matrix.codes.reshape(tiles, groups, -1, 64)
     if matrix.bits == 4:
         lines = np.concatenate((lines & 15, lines >> 4), axis=2)

@@ -4,7 +4,8 @@ For a row r, an output n and the groups g of 32 inputs, with x = s · a and w = 
 
     y[r, n] = start[r, n] + Σ_g  s[r, g] · d[n, g] · Σ_i a[r, i] · c[n, i]  +  m[n, g] · s[r, g] · Σ_i a[r, i]
 
-The sums over i are whole numbers and exact; the sum over g runs in order, in float32. What is computed for a row is
+The sums over i are whole numbers and exact; the sum over g runs in order, in float32. Weights of 16 bits are
+multiplied as float32, by rows that stayed float32, input after input in order. What is computed for a row is
 the same whichever rows stand beside it: a batch changes no bit of a row's result.
 
 Bytes: each weight once for a tile's sweep over all rows (from the cache after the first of them); products: rows · N ·
@@ -24,6 +25,7 @@ from engine.cpu.vector import LANES, Emitter, f32, i8, i16, i32, literal, vector
 # A row's group of 32 as the product reads it: its scale s, s · Σa, and Σa · −128 (what the codes of 8 bits are off by).
 WORDS = np.dtype([("scale", np.float32), ("scaled_sum", np.float32), ("offset_sum", np.int32), ("unused", np.int32)])
 _WORDS = WORDS.itemsize
+_SOME = 4  # inputs that a turn of the loop over bfloat16 weights takes: more only takes longer to compile
 
 # A matrix by its addresses; what the compiled program is given.
 MATRIX = np.dtype([(name, np.int64) for name in ("codes", "scales", "start", "bits", "tiles", "groups")])
@@ -92,6 +94,44 @@ def _sweep(context, rows, tiles, bits, codes, scales, groups, x, words, start, s
     return types.void(rows, tiles, bits, *[types.int64] * 9), generate
 
 
+@intrinsic(prefer_literal=True)
+def _sweep_floats(context, rows, tiles, codes, groups, x, start, start_stride, out, out_stride):
+    """`_sweep` for bfloat16 weights and float32 rows."""
+    if not all(isinstance(kind, types.IntegerLiteral) for kind in (rows, tiles)):
+        return None
+    count, wide = literal(rows), literal(tiles)
+
+    def generate(context, builder, signature, arguments):
+        codes, groups, x, start, start_stride, out, out_stride = arguments[2:]
+        e = Emitter(builder)
+        each_row, each_tile = range(count), range(wide)
+        row_bytes, tile_bytes = e.at(e.whole(0), groups, 4 * GROUP), e.at(e.whole(0), groups, 64 * 16)
+        x_rows = [e.at(x, builder.mul(row_bytes, e.whole(r))) for r in each_row]
+        code_tiles = [e.at(codes, builder.mul(tile_bytes, e.whole(t))) for t in each_tile]
+        place = lambda base, stride, r, t: e.at(base, e.at(builder.mul(stride, e.whole(r)), 64 * t))  # noqa: E731
+
+        def some(index, sums):
+            x_at = [e.at(row, index, 4 * _SOME) for row in x_rows]
+            codes_at = [e.at(tile, index, 2 * LANES * _SOME) for tile in code_tiles]
+            sums = list(sums)
+            for i in range(_SOME):
+                weights = [e.load_upper_halves(e.at(at, 2 * LANES * i)) for at in codes_at]
+                for r in each_row:
+                    a = e.load_splat(e.at(x_at[r], 4 * i), f32)
+                    for t in each_tile:
+                        sums[r * wide + t] = e.fma(weights[t], a, sums[r * wide + t])
+            return sums
+
+        first = [e.load(place(start, start_stride, r, t), vector(f32), 4) for r in each_row for t in each_tile]
+        sums = e.loop(builder.mul(groups, e.whole(GROUP // _SOME)), first, some)
+        for r in each_row:
+            for t in each_tile:
+                e.store(sums[r * wide + t], place(out, out_stride, r, t), 4)
+        return context.get_dummy_value()
+
+    return types.void(rows, tiles, *[types.int64] * 7), generate
+
+
 def _line(e: Emitter, codes, q: int, bits: int):
     """64 codes, one to a byte: inputs 4 q … 4 q + 3 of 16 outputs."""
     half = GROUP // 8
@@ -111,7 +151,7 @@ def _sweep_rows(rows, tiles, bits, codes, scales, groups, x, words, start, start
     row = 0
     while row < rows:
         left = rows - row
-        a, w = x + row * groups * GROUP, words + row * groups * _WORDS
+        a, w = x + row * groups * GROUP * (4 if bits == 16 else 1), words + row * groups * _WORDS
         s, o = start + row * start_stride, out + row * out_stride
         if bits == 4:
             if tiles == 1:
@@ -128,6 +168,22 @@ def _sweep_rows(rows, tiles, bits, codes, scales, groups, x, words, start, start
                 row += 2
             else:
                 _sweep(1, 2, 4, codes, scales, groups, a, w, s, start_stride, o, out_stride)
+                row += 1
+        elif bits == 16:
+            if tiles == 1:
+                _sweep_floats(1, 1, codes, groups, a, s, start_stride, o, out_stride)
+                row += 1
+            elif left >= 6:
+                _sweep_floats(6, 2, codes, groups, a, s, start_stride, o, out_stride)
+                row += 6
+            elif left >= 4:
+                _sweep_floats(4, 2, codes, groups, a, s, start_stride, o, out_stride)
+                row += 4
+            elif left >= 2:
+                _sweep_floats(2, 2, codes, groups, a, s, start_stride, o, out_stride)
+                row += 2
+            else:
+                _sweep_floats(1, 2, codes, groups, a, s, start_stride, o, out_stride)
                 row += 1
         elif tiles == 1:
             _sweep(1, 1, 8, codes, scales, groups, a, w, s, start_stride, o, out_stride)
@@ -150,8 +206,8 @@ def _sweep_rows(rows, tiles, bits, codes, scales, groups, x, words, start, start
 def product(first, last, rows, matrix, x, words, start, start_stride, out, out_stride):
     """Outputs of the tiles first … last − 1 for all rows.
 
-    x: int8 (rows, K), words: WORDS (rows, K / 32), start and out: float32 with strides in bytes between rows (0 for a
-    bias that all rows share); all by address. `matrix`: a record of MATRIX.
+    x: int8 (rows, K), or float32 for 16 bits; words: WORDS (rows, K / 32); start and out: float32 with strides in
+    bytes between rows (0 for a bias that all rows share); all by address. `matrix`: a record of MATRIX.
     """
     tile = first
     code_bytes, scale_bytes = matrix.groups * 64 * matrix.bits, matrix.groups * (128 if matrix.bits == 4 else 64) // 2
@@ -163,6 +219,11 @@ def product(first, last, rows, matrix, x, words, start, start_stride, out, out_s
             x, words, start + tile * 64, start_stride, out + tile * 64, out_stride,
         )  # fmt: skip
         tile += tiles
+
+
+def reference_floats(matrix: PackedMatrix, x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(rows, N) of float32 rows, in float64; for 16 bits."""
+    return x.astype(np.float64) @ dequantise(matrix).astype(np.float64).T
 
 
 def reference(matrix: PackedMatrix, codes: NDArray[np.int8], words: NDArray) -> NDArray[np.float64]:

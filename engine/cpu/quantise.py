@@ -3,8 +3,8 @@
     s = max |x| / 127,  a = round(x / s)        over the 32 numbers of a group of one row
 
 The scale is a row's own and a group's own: a large number in one row, or elsewhere in the same row, costs the others
-nothing. Three ways to come by x, each read once: as it is, after RMSNorm (x · w / √(mean x² + ε); Zhang and Sennrich
-2019), and as silu(gate) · up (Shazeer 2020).
+nothing. Rows that meet weights of 16 bits stay float32 (`plain`). Three ways to come by x, each read once: as it is,
+after RMSNorm (x · w / √(mean x² + ε); Zhang and Sennrich 2019), and as silu(gate) · up (Shazeer 2020).
 """
 
 from __future__ import annotations
@@ -52,15 +52,25 @@ def _groups(e: Emitter, columns):
     return e.b.sdiv(columns, e.whole(GROUP))
 
 
-def _each_group(e: Emitter, columns, codes, words, numbers) -> None:
-    """`numbers(offset in bytes) → two vectors` of each group."""
+def _each_group(e: Emitter, plain, columns, codes, words, numbers) -> None:
+    """`numbers(offset in bytes) → two vectors` of each group; at `codes` as float32 if `plain`."""
 
-    def body(g, _):
+    def quantised(g, _):
         low, high = numbers(e.b.mul(g, e.whole(_BYTES)))
         _store_group(e, low, high, e.at(codes, g, GROUP), e.at(words, g, WORDS.itemsize))
         return []
 
-    e.loop(_groups(e, columns), [], body)
+    def as_they_are(g, _):
+        offset = e.b.mul(g, e.whole(_BYTES))
+        for part, values in enumerate(numbers(offset)):
+            e.store(values, e.at(e.at(codes, offset), _HALF * part), 4)
+        return []
+
+    with e.b.if_else(e.b.icmp_signed("!=", plain, e.whole(0))) as (then, otherwise):
+        with then:
+            e.loop(_groups(e, columns), [], as_they_are)
+        with otherwise:
+            e.loop(_groups(e, columns), [], quantised)
 
 
 def _pair(e: Emitter, base, offset):
@@ -69,24 +79,24 @@ def _pair(e: Emitter, base, offset):
 
 
 @intrinsic
-def quantise_row(context, columns, x, codes, words):
+def quantise_row(context, plain, columns, x, codes, words):
     """One row of `columns` float32 (a multiple of 32); addresses."""
 
     def generate(context, builder, signature, arguments):
-        columns, x, codes, words = arguments
+        plain, columns, x, codes, words = arguments
         e = Emitter(builder)
-        _each_group(e, columns, codes, words, lambda offset: _pair(e, x, offset))
+        _each_group(e, plain, columns, codes, words, lambda offset: _pair(e, x, offset))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), generate
+    return types.void(*[types.int64] * 5), generate
 
 
 @intrinsic
-def normalise_row(context, columns, x, weight, epsilon, codes, words):
+def normalise_row(context, plain, columns, x, weight, epsilon, codes, words):
     """RMSNorm of one row, then quantised. epsilon: float32."""
 
     def generate(context, builder, signature, arguments):
-        columns, x, weight, epsilon, codes, words = arguments
+        plain, columns, x, weight, epsilon, codes, words = arguments
         e = Emitter(builder)
 
         def squares(g, sums):
@@ -102,18 +112,18 @@ def normalise_row(context, columns, x, weight, epsilon, codes, words):
             values, weights = _pair(e, x, offset), _pair(e, weight, offset)
             return [builder.fmul(builder.fmul(v, inverse), w) for v, w in zip(values, weights, strict=True)]
 
-        _each_group(e, columns, codes, words, numbers)
+        _each_group(e, plain, columns, codes, words, numbers)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64, types.float32, types.int64, types.int64), generate
+    return types.void(*[types.int64] * 4, types.float32, types.int64, types.int64), generate
 
 
 @intrinsic
-def swiglu_row(context, columns, gate, up, codes, words):
+def swiglu_row(context, plain, columns, gate, up, codes, words):
     """silu(gate) · up of one row, then quantised."""
 
     def generate(context, builder, signature, arguments):
-        columns, gate, up, codes, words = arguments
+        plain, columns, gate, up, codes, words = arguments
         e = Emitter(builder)
         one = e.constant(1.0, f32)
 
@@ -124,10 +134,10 @@ def swiglu_row(context, columns, gate, up, codes, words):
             gates, ups = _pair(e, gate, offset), _pair(e, up, offset)
             return [builder.fmul(silu(g), u) for g, u in zip(gates, ups, strict=True)]
 
-        _each_group(e, columns, codes, words, numbers)
+        _each_group(e, plain, columns, codes, words, numbers)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 5), generate
+    return types.void(*[types.int64] * 6), generate
 
 
 def reference(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray]:

@@ -154,6 +154,11 @@ class Emitter:
         """`lanes` float16 at the address, as float32."""
         return self.b.fpext(self.load(address, vector(f16, lanes), align=2), vector(f32, lanes))
 
+    def load_upper_halves(self, address: Value, lanes: int = LANES) -> Value:
+        """`lanes` bfloat16 at the address, as float32: they are its upper halves."""
+        bits = self.b.zext(self.load(address, vector(i16, lanes), align=2), vector(i32, lanes))
+        return self.b.bitcast(self.b.shl(bits, self.constant(16, i32, lanes)), vector(f32, lanes))
+
     def to_half(self, value: Value) -> Value:
         """float32 vector → float16, held within ±65504, so that no infinity is ever stored. NaN stays NaN."""
         lanes = value.type.count

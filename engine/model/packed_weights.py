@@ -1,15 +1,15 @@
-"""A checkpoint's tensors → matrices of 4- or 8-bit codes, as products of bytes read them; norms and biases float32.
+"""A checkpoint's tensors → matrices of 4, 8 or 16 bits, as the compiled products read them; norms and biases float32.
 
-Two forms. "file": a GGUF file's own numbers, taken over as they are. "int8": any checkpoint's numbers rounded to 8
-bits with a scale for every 32 of a row; those that a file already holds so (Q8_0) are taken over. The model never
-stands in memory as float32 whole. What is planned, checked and read ahead is `tensor_plan`'s.
+Three forms. "file": a GGUF file's own numbers, taken over as they are. "int8": any checkpoint's numbers rounded to 8
+bits with a scale for every 32 of a row; those that a file already holds so (Q8_0) are taken over. "bfloat16": rounded
+to that. The model never stands in memory as float32 whole. What is planned, checked and read ahead is `tensor_plan`'s.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.cpu.packed_matrix import GROUP, TILE, PackedMatrix, aligned, pack, quantise
+from engine.cpu.packed_matrix import GROUP, TILE, PackedMatrix, aligned, halve, pack, quantise
 from engine.model import gguf_blocks
 from engine.model.architecture import ModelConfig
 from engine.model.cache import Progress, no_progress
@@ -26,7 +26,7 @@ from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
 from engine.model.tensor_plan import Planned, ahead, open_planned
 
-Form = Literal["file", "int8"]
+Form = Literal["file", "int8", "bfloat16"]
 Floats = NDArray[np.float32]
 
 HEAD_WIDTH = 16  # numbers of a head that attention takes at once
@@ -64,7 +64,7 @@ class PackedWeights:
     head: PackedMatrix  # (V, D); the embedding itself when tied
     inverse_frequencies: Floats  # (d / 2), rotary angles per token
     parameters: int  # numbers in the checkpoint; a tied head counts once
-    form: str  # "int8", or the file's type of most weights in the layers: "Q4_1"
+    form: str  # "int8", "bfloat16", or the file's type of most weights in the layers: "Q4_1"
 
     @property
     def bytes(self) -> int:
@@ -140,7 +140,9 @@ def read_packed(planned: Planned, form: Form, progress: Progress = no_progress) 
     def one(name: str) -> PackedMatrix | Floats:
         if not _is_matrix(name):
             return np.concatenate([_floats(planned.source.read(tensor)) for tensor, _ in planned.plan[name]])
-        return _as_in_file(planned, name) if form == "file" else _in_int8(planned, name)
+        if form == "file":
+            return _as_in_file(planned, name)
+        return _in_int8(planned, name) if form == "int8" else _in_bfloat16(planned, name)
 
     tensors: dict[str, PackedMatrix | Floats] = {}
     sizes = {name: _size(planned, name, form) for name in planned.plan}
@@ -157,6 +159,8 @@ def _size(planned: Planned, name: str, form: Form) -> int:
     numbers = sum(math.prod(shape) for _, shape in planned.plan[name])
     if not _is_matrix(name):
         return 4 * numbers
+    if form == "bfloat16":
+        return 2 * numbers
     bits = 8 if form == "int8" else gguf_blocks.BITS[planned.source.types[planned.plan[name][0][0]]]
     return numbers // GROUP * (GROUP * bits // 8 + (2 if bits == 8 else 4))
 
@@ -170,20 +174,27 @@ def _in_int8(planned: Planned, name: str) -> PackedMatrix:
     if all(planned.source.types[tensor] == "Q8_0" for tensor in tensors):
         return _as_in_file(planned, name)
     parts = [_floats(planned.source.read(tensor)) for tensor in tensors]
-    return _rounded(np.concatenate(parts) if parts[1:] else parts[0])
+    return _by_tiles(np.concatenate(parts) if parts[1:] else parts[0], quantise)
 
 
-def _rounded(weight: Floats) -> PackedMatrix:
-    """`quantise`, some tiles at a time."""
+def _in_bfloat16(planned: Planned, name: str) -> PackedMatrix:
+    parts = [_floats(planned.source.read(tensor)) for tensor, _ in planned.plan[name]]
+    return _by_tiles(np.concatenate(parts) if parts[1:] else parts[0], halve)
+
+
+def _by_tiles(weight: Floats, make: Callable[[Floats], PackedMatrix]) -> PackedMatrix:
+    """`make` (quantise, halve), some tiles at a time."""
     rows, columns = weight.shape
-    tiles, groups = -(-rows // TILE), columns // GROUP
-    codes = aligned((tiles, groups, 64 * 8), np.uint8)
-    scales = aligned((tiles, groups, 1, TILE), np.float16)
+    tiles = -(-rows // TILE)
     step = max(1, CHUNK // (columns * TILE))  # tiles
+    codes = scales = None
     for first in range(0, tiles, step):
-        part = quantise(weight[first * TILE : (first + step) * TILE])
+        part = make(weight[first * TILE : (first + step) * TILE])
+        if codes is None:
+            codes = aligned((tiles, *part.codes.shape[1:]), np.uint8)
+            scales = aligned((tiles, *part.scales.shape[1:]), np.float16)
         codes[first : first + step], scales[first : first + step] = part.codes, part.scales
-    return PackedMatrix(8, rows, columns, codes, scales)
+    return PackedMatrix(part.bits, rows, columns, codes, scales)
 
 
 def _floats(stored: torch.Tensor) -> Floats:
@@ -221,7 +232,7 @@ def _assemble(planned: Planned, tensors: dict[str, PackedMatrix | Floats], form:
         head=tensors.get("head", tensors["embedding"]),
         inverse_frequencies=planned.inverse_frequencies().numpy(),
         parameters=planned.parameters,
-        form="int8" if form == "int8" else _most(planned),
+        form=_most(planned) if form == "file" else form,
     )
 
 

@@ -15,7 +15,7 @@ from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, exact_float32
-from engine.runner.forms import PACKED, absent, choose
+from engine.runner.forms import absent, choose, is_compiled
 
 MIN_BLOCKS = 4  # the low end of the setting
 
@@ -61,7 +61,7 @@ def _make(
     progress: Progress,
 ) -> Runner:
     """Over an empty pool. Each form's modules are imported only when it is the one."""
-    if form in PACKED:
+    if is_compiled(form, device.type, planned):
         from engine.runner.packed import PackedRunner
 
         packed = read_packed(planned, form, progress)

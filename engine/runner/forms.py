@@ -16,13 +16,14 @@ from engine.model.tensor_plan import Planned
 from engine.runner.cpu import cpu_dtype
 
 PACKED = ("file", "int8")  # products of bytes, compiled by numba
+COMPILED = (*PACKED, "bfloat16")  # what the CPU's compiled program takes; bfloat16 can also do without, by torch
 NUMBA = "numba>=0.68,<0.69"  # as pyproject.toml has it
 
 # What "auto" tries on the CPU, in this order: a decode step is bound by the bytes that it reads.
 PREFERENCE = {
     "file": "4 or 8 bits a weight, and the file's own numbers: nothing is rounded",
     "int8": "8 bits a weight, each off by at most half a 127th of the largest of its 32",
-    "bfloat16": "16 bits a weight; only where the CPU multiplies it in hardware, elsewhere it is slower than float32",
+    "bfloat16": "16 bits a weight, multiplied as float32; by torch only where the CPU multiplies bfloat16 in hardware",
     "float32": "32 bits a weight, on every CPU",
 }
 AUTO = tuple(PREFERENCE)
@@ -55,6 +56,11 @@ def choose(asked: str, device: str, planned: Planned) -> Choice:
     return Choice(asked)
 
 
+def is_compiled(form: str, device: str, planned: Planned) -> bool:
+    """Whether the compiled program runs this form here."""
+    return device == "cpu" and form in COMPILED and _why_impossible(form, planned) is None
+
+
 def absent(device: str, planned: Planned) -> dict[str, str]:
     """Forms that can't be had, and why, as far as it is seen without importing numba."""
     if device != "cpu":
@@ -79,7 +85,7 @@ def _first_that_can_be_had(planned: Planned) -> Choice:
 def _why_not(form: str, planned: Planned) -> str | None:
     if form in PACKED:
         return _why_impossible(form, planned) or _why_slow()
-    if form == "bfloat16" and cpu_dtype() != torch.bfloat16:
+    if form == "bfloat16" and _why_impossible(form, planned) and cpu_dtype() != torch.bfloat16:
         return "this CPU doesn't multiply bfloat16 in hardware"
     return None
 

@@ -1,4 +1,5 @@
-"""The CPU runner over packed weights: one compiled program a step (`engine.cpu.forward`), on a team of threads.
+"""The CPU runner over packed weights of 4 to 16 bits: one compiled program a step (`engine.cpu.forward`), on a team of
+threads.
 
 Keys and values are float16; keys lie transposed within a block. Logits are in a buffer that the next step writes to.
 """
@@ -55,7 +56,7 @@ class PackedRunner(PooledRunner):
         self.threads = threads or _cores()
         self._starts: list[NDArray[np.float32]] = []  # what products begin with, kept alive for their addresses
         self._model, self._layers = self._describe_model(), self._describe_layers()
-        self._buffers = _Buffers(config, weights.head.padded_rows, self.threads)
+        self._buffers = _Buffers(config, weights.head.padded_rows, self.threads, weights.head.bits == 16)
         self._times = np.zeros(len(OPS), np.int64)  # ticks
         self._seconds = 0.0
         # here, in one thread, lest each of the team's wants to
@@ -171,14 +172,14 @@ class PackedRunner(PooledRunner):
 class _Buffers:
     """What the phases of a step write to, grown when a batch is larger than any before."""
 
-    def __init__(self, config: ModelConfig, vocabulary: int, threads: int):
-        """`vocabulary`: padded to whole tiles."""
-        self._threads = threads
+    def __init__(self, config: ModelConfig, vocabulary: int, threads: int, plain: bool):
+        """`vocabulary`: padded to whole tiles. `plain`: rows stay float32 before products."""
+        self._threads, self._plain = threads, plain
         attention, inner = config.heads * config.head_dim, config.intermediate
         widest = max(config.hidden, attention, inner)
         self._widths = {
             "x": 4 * config.hidden,
-            "codes": widest,
+            "codes": widest * (4 if plain else 1),
             "words": widest // GROUP * product.WORDS.itemsize,
             "qkv": 4 * (attention + 2 * config.kv_heads * config.head_dim),
             "attention": 4 * attention,
@@ -204,6 +205,7 @@ class _Buffers:
             step[name] = array.ctypes.data
         step["logits"] = self.logits.ctypes.data
         step["count"], step["wanted_count"], step["scratch_bytes"] = rows, wanted, stride
+        step["plain"] = self._plain
         return step
 
 

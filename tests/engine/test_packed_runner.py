@@ -112,6 +112,21 @@ def test_logits_are_those_of_the_same_weights_in_floats(folder: Path, kind: str,
     assert clear.any() and (got.argmax(1) == wanted.argmax(1))[clear].all()
 
 
+@pytest.mark.parametrize(("kind", "tied"), [("llama", True), ("llama3", False), ("qwen2", False), ("qwen3", True)])
+def test_bfloat16_is_float32_but_for_rounded_keys_and_values(folder: Path, kind: str, tied: bool):
+    path = folder / f"half-{kind}-{tied}"
+    tiny_models.save(path, kind, tied, **SIZES)
+    config, weights = load_packed(ModelFiles("hf", path, path, kind), "bfloat16")
+    assert weights.form == "bfloat16" and weights.head.bits == 16 and (weights.head is weights.embedding) == tied
+    runner = PackedRunner(config, weights, kind, threads=2, block_size=16, num_blocks=BLOCKS)
+    dense = CpuRunner(config, in_floats(weights), kind, torch.float32, torch.device("cpu"), 16, BLOCKS)
+    sequence = tokens(170)
+    got = through(runner, sequence, [100, 50, *[1] * 20])
+    wanted = through(dense, sequence, [170])
+    assert ((got - wanted).std() / wanted.std()).item() < 1e-3  # float16 keys and values: 2⁻¹¹ of each
+    assert same_bits(through(runner, sequence, [170]), got)
+
+
 # --- the same bits ---
 
 

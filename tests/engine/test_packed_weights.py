@@ -198,7 +198,7 @@ def test_int8_of_a_file_takes_over_what_is_8_bits_already(tmp_path: Path):
 def test_rounding_in_pieces_is_rounding(monkeypatch: pytest.MonkeyPatch):
     weight = np.random.default_rng(1).normal(size=(101, 64)).astype(np.float32)
     monkeypatch.setattr(packed_weights, "CHUNK", 40 * 64)  # two tiles, and five rows in the last
-    got, wanted = packed_weights._rounded(weight), quantise(weight)
+    got, wanted = packed_weights._by_tiles(weight, quantise), quantise(weight)
     np.testing.assert_array_equal(got.codes, wanted.codes)
     np.testing.assert_array_equal(got.scales, wanted.scales)
     assert (got.rows, got.columns, got.bits) == (wanted.rows, wanted.columns, wanted.bits)

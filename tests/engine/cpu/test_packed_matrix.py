@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from engine.cpu import product
 from engine.cpu.embedding import embed
-from engine.cpu.packed_matrix import GROUP, dequantise, pack, quantise
+from engine.cpu.packed_matrix import GROUP, dequantise, halve, pack, quantise
 from engine.cpu.product import MATRIX
 from tests.engine.cpu.pools import address
 from tests.engine.cpu.rows import matrix
@@ -47,14 +48,28 @@ def test_rounding_what_is_rounded_changes_nothing():
     np.testing.assert_array_equal(dequantise(quantise(once)), once)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 32), (17, 96), (97, 576)])
+def test_bfloat16_is_rounded_as_torch_rounds_it(rows: int, columns: int):
+    weight = np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
+    weight[0, :6] = np.nan, np.inf, -np.inf, 0, -0.0, 3.3961776e38  # the last rounds to infinity
+    weight[0, 6:10] = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF], np.uint32).view(np.float32)  # halves
+    packed = halve(weight)
+    wanted = torch.from_numpy(weight).bfloat16().float().numpy()
+    np.testing.assert_array_equal(dequantise(packed), wanted)
+    assert (packed.bits, packed.rows, packed.columns) == (16, rows, columns)
+    assert packed.bytes == packed.padded_rows * columns * 2 and packed.codes.ctypes.data % 64 == 0
+
+
 def test_rows_that_are_no_groups_are_refused():
     with pytest.raises(ValueError, match="groups of 32"):
         quantise(np.zeros((4, 40), np.float32))
     with pytest.raises(ValueError, match="groups of 32"):
+        halve(np.zeros((4, 40), np.float32))
+    with pytest.raises(ValueError, match="groups of 32"):
         pack(np.zeros((4, 40), np.uint8), np.zeros((4, 2), np.float16), None)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [4, 8, 16])
 @pytest.mark.parametrize(("rows", "columns"), [(97, 64), (33, 576)])
 def test_an_embedding_is_a_dequantised_row_to_the_bit(bits: int, rows: int, columns: int):
     packed = matrix(bits, rows, columns)
