@@ -19,9 +19,9 @@ from engine.block_pool import BlockPool
 from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
-from engine.formulas import MIB
 from engine.host_pool import HostPool
 from engine.keyframe import take_keyframe
+from engine.pool_memory import Copier, acquire, release
 from engine.records import (
     Aborted,
     Between,
@@ -33,11 +33,9 @@ from engine.records import (
     StepBudget,
     StepRecord,
     Submitted,
-    Swapped,
     Timing,
 )
 from engine.requests import RequestRefused, check_request, resolve_sampling
-from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import ScheduledRow, pack
 from engine.sampler import Outcome, Sampler, SampleRow
 from engine.scheduler import Plan, Scheduler
@@ -93,7 +91,7 @@ class Engine:
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
-        self._swapped: Swapped | None = None  # since the last record
+        self._copier = Copier(self.host, clock)
         self._auto = AutoBudget() if budget is None else budget
         self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
@@ -164,16 +162,13 @@ class Engine:
             bounds = config.limits_of_size(bounds, old.block_size, new.block_size)
         config.validate(new, bounds, new.block_size, *self._largest_need())
         proposer = self._make_proposer(new) if new.draft_method != old.draft_method else self._proposer
-        self._acquire(old, new)
+        acquire(self.runner, old, new)
         self._proposer, self.settings, self.bounds = proposer, new, bounds
         self.pool.at(self.last_step, self.now())
         self.scheduler.apply(new)
         self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
-        self._swap()  # before blocks go that it may copy from
-        if new.kv_blocks < self.runner.num_blocks:
-            self.runner.resize(new.kv_blocks)
-        if new.swap_blocks < self.runner.host_blocks:
-            self.runner.resize_host(new.swap_blocks)
+        self._copier.run(self.runner)  # before blocks go that it may copy from
+        release(self.runner, new)
         return new
 
     def watch(self, seq: int | None, k: int = 10) -> None:
@@ -200,7 +195,7 @@ class Engine:
             self._turn_away(sequence)
         scheduled = swapped = self._monotonic()
         try:
-            if self._swap():
+            if self._copier.run(self.runner):
                 swapped = self._monotonic()
             batch = pack(plan.rows, self.pool.block_size) if plan.rows else None
             logits = self.runner.execute(batch) if batch else None
@@ -217,7 +212,6 @@ class Engine:
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
         blocks, tables, host, events = self._drain(budget)
-        moved, self._swapped = self._swapped, None
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
         drafts = records.pack(done.drafts, records.DRAFT)
@@ -258,7 +252,7 @@ class Engine:
             gaps=self.scheduler.admission.gaps,
             cache=records.pack(self.pool.take_cache_notes(), records.CACHE),
             recomputed=done.recomputed,
-            swapped=moved,
+            swapped=self._copier.take(),
             host=host,
             budget=budget,
             memory=memory,
@@ -273,7 +267,6 @@ class Engine:
             return None
         memory = self._sample_memory()
         blocks, tables, host, events = self._drain(budget := self._budget())
-        moved, self._swapped = self._swapped, None
         return Between(
             v=records.SCHEMA,
             after=self.last_step,
@@ -287,7 +280,7 @@ class Engine:
             cached=self.pool.cached_count,
             free=self.pool.free_count,
             settings=self.settings,
-            swapped=moved,
+            swapped=self._copier.take(),
             host=host,
             budget=budget,
             memory=memory,
@@ -373,48 +366,6 @@ class Engine:
         largest = max(settled, key=lambda s: (s.limit, -s.seq))
         return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
 
-    def _acquire(self, old: LiveSettings, new: LiveSettings) -> None:
-        """Take the memory of larger pools, or raise SettingRefused and have taken none. Blocks of another size lose
-        what they hold here."""
-        if new.block_size != old.block_size:
-            try:
-                self.runner.rebuild(new.kv_blocks, new.block_size, new.swap_blocks)
-            except OutOfDeviceMemory as error:
-                raise _no_room("block_size", "a pool", new.kv_blocks, old.kv_blocks, error) from None
-            return
-        if new.kv_blocks > old.kv_blocks:
-            try:
-                self.runner.resize(new.kv_blocks)
-            except OutOfDeviceMemory as error:
-                raise _no_room("kv_blocks", "a pool", new.kv_blocks, old.kv_blocks, error) from None
-        if new.swap_blocks > old.swap_blocks:
-            try:
-                self.runner.resize_host(new.swap_blocks)
-            except OutOfDeviceMemory as error:
-                if new.kv_blocks > old.kv_blocks:
-                    self.runner.resize(old.kv_blocks)
-                raise _no_room("swap_blocks", "a host pool", new.swap_blocks, old.swap_blocks, error) from None
-
-    def _swap(self) -> bool:
-        """Copy what the plan, or a change of settings, moves between the pools. False: nothing was to be moved."""
-        if not self.host.pending:
-            return False
-        started = self._monotonic()
-        out, back = self.host.copies()
-        if len(out[0]):
-            self.runner.swap_out(*out)
-        if len(back[0]):
-            self.runner.swap_in(*back)
-        self.host.settle()
-        before = self._swapped or Swapped(out=0, back=0, bytes=0, ns=0)
-        self._swapped = Swapped(
-            out=before.out + len(out[0]),
-            back=before.back + len(back[0]),
-            bytes=before.bytes + (len(out[0]) + len(back[0])) * self.host.block_bytes,
-            ns=before.ns + self._monotonic() - started,
-        )
-        return True
-
     def _make_proposer(self, settings: LiveSettings) -> Proposer | None:
         if settings.draft_method == "off":
             return None
@@ -445,11 +396,3 @@ def _sample_row(row: ScheduledRow) -> SampleRow:
     assert params is not None
     params.drafts, params.position = row.drafts, len(row.sequence.tokens)
     return params
-
-
-def _no_room(key: str, what: str, wanted: int, now: int, error: OutOfDeviceMemory) -> SettingRefused:
-    return SettingRefused(
-        key,
-        f"{what} of {wanted:,} blocks needs {error.needed / MIB:,.0f} MiB and {error.free / MIB:,.0f} MiB are free; "
-        f"it stays at {now:,} blocks",
-    )
