@@ -342,6 +342,7 @@ class Engine:
         return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
 
     def _resize(self, num_blocks: int) -> None:
+        self._memory_at = 0  # told at once: there may be no step for long
         try:
             self.runner.resize(num_blocks)
         except OutOfDeviceMemory as error:
