@@ -169,6 +169,8 @@ class Engine:
         self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
         self._copier.run(self.runner)  # before blocks go that it may copy from
         release(self.runner, new)
+        if (new.kv_blocks, new.block_size, new.swap_blocks) != (old.kv_blocks, old.block_size, old.swap_blocks):
+            self._memory_at = 0  # told at once: there may be no step for long
         return new
 
     def watch(self, seq: int | None, k: int = 10) -> None:

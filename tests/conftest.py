@@ -12,6 +12,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # turns at a barrier; `engine.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# a busy machine can hold up any single example; pytest-timeout bounds a test
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

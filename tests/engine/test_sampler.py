@@ -165,7 +165,7 @@ def same(a, b) -> bool:
     return a.tokens == b.tokens and a.origins == b.origins and [d[:3] for d in a.drafts] == [d[:3] for d in b.drafts]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 12))
 def test_a_row_decides_the_same_alone_and_in_a_batch(seed, count):
     """Mixed draft lengths, greedy and sampled rows, one-hot and full draft distributions, in one pass."""

@@ -277,7 +277,7 @@ class HostileUse(RuleBasedStateMachine):
 
 
 
-COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+COMMON = {"suppress_health_check": list(HealthCheck), "print_blob": True}
 
 
 def test_hostile_use() -> None:

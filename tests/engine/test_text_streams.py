@@ -50,13 +50,13 @@ def before_stop(text: str, stops: list[str]) -> tuple[str, bool]:
 
 
 @given(tokens=st.lists(st.integers(0, 49151), max_size=60))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_pieces_add_up_to_the_decoded_text(tokenizer: Tokenizer, tokens: list[int]) -> None:
     assert run(TextStreams(tokenizer), tokens, [])[0] == tokenizer.decode(tokens)
 
 
 @given(text=st.text(max_size=80))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_text_comes_back_and_never_in_broken_characters(tokenizer: Tokenizer, text: str) -> None:
     whole, _, pieces = run(TextStreams(tokenizer), tokenizer.encode(text, add_special=False), [])
     plain = tokenizer.decode(tokenizer.encode(text, add_special=False))
@@ -69,7 +69,7 @@ def test_text_comes_back_and_never_in_broken_characters(tokenizer: Tokenizer, te
     cuts=st.lists(st.text("ab", min_size=1, max_size=4), max_size=20),
     stops=st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=3),
 )
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_stop_strings_cut_at_their_first_occurrence(cuts: list[str], stops: list[str]) -> None:
     streams = TextStreams(Bytes([cut.encode() for cut in cuts]))
     whole, hit, pieces = run(streams, list(range(len(cuts))), stops)
@@ -79,7 +79,7 @@ def test_stop_strings_cut_at_their_first_occurrence(cuts: list[str], stops: list
 
 
 @given(text=st.text("añ€🎉", max_size=20), data=st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_bytes_in_any_portions(text: str, data: st.DataObject) -> None:
     raw, pieces = text.encode(), []
     while raw:

@@ -19,7 +19,7 @@ from ui.mirror import Mirror
 from ui.state import EngineState
 
 V = 8
-STEPS = 2_000
+STEPS = 1_200
 
 
 def build(rng: np.random.Generator) -> Engine:
