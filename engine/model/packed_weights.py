@@ -77,14 +77,6 @@ def _bytes(parts: Iterable[PackedMatrix | Floats | None]) -> int:
     sizes = (part.bytes if isinstance(part, PackedMatrix) else part.nbytes for part in parts if part is not None)
     return sum(sizes)
 
-    @property
-    def bytes(self) -> int:
-        """A tied head counts once."""
-        parts = [self.embedding, *[part for layer in self.layers for part in vars(layer).values()]]
-        head = [] if self.head is self.embedding else [self.head]
-        sizes = [part.bytes if isinstance(part, PackedMatrix) else part.nbytes for part in parts if part is not None]
-        return sum(sizes) + self.norm.nbytes + sum(part.bytes for part in head)
-
 
 def load_packed(files: ModelFiles, form: Form, progress: Progress = no_progress) -> tuple[ModelConfig, PackedWeights]:
     """Raises ModelProblem, also where the form can't be had of this model."""
