@@ -44,7 +44,8 @@ QPushButton[kind="quiet"]:hover, QToolButton[kind="quiet"]:hover { background: $
 QFrame#segments { background: $bg; border-radius: ${p6}px; }
 QPushButton[kind="tight"] { padding: ${p4}px ${p6}px; }
 QPushButton[kind="segment"] { background: transparent; border: none; border-radius: ${p4}px; color: $text_dim;
-    padding: ${p4}px ${p8}px; font-size: ${small}px; }
+    padding: ${p4}px ${p6}px; font-size: ${small}px; }
+QPushButton[kind="segment"][many="true"] { padding: ${p4}px; }
 QPushButton[kind="segment"]:hover { color: $text; }
 QPushButton[kind="segment"]:checked { background: $hover; color: $text; font-weight: 600; }
 QPushButton[kind="segment"]:focus { background: $border; }

@@ -329,6 +329,64 @@ def test_toggles(qtbot):
     assert [c.changes for c in h.sent(Change)] == [{"prefix_cache": False}, {"draft_method": "off"}]
 
 
+# --- policies ---
+
+
+def test_every_policy_can_be_chosen_and_says_what_it_means(qtbot):
+    h = Harness(qtbot)
+    segments = h.window.controls.segments
+    wanted = {"allocation": "reserved", "batching": "static", "admission": "chunk", "block_size": 32}
+    for key, value in wanted.items():
+        control = segments[key]
+        h.window.controls.area.ensureWidgetVisible(control)
+        assert control.value == getattr(LiveSettings(), key)
+        assert "from now on" in control.toolTip() or key == "block_size"
+        qtbot.mouseClick(control.button(value), Qt.MouseButton.LeftButton)
+    assert [c.changes for c in h.sent(Change)] == [{key: value} for key, value in wanted.items()]
+
+
+def test_choosing_swap_makes_the_host_pool_in_the_same_change(qtbot):
+    h = Harness(qtbot)
+    panel = h.window.controls
+    host = panel.sliders["swap_blocks"]
+    assert host.value == 0 and host.hint_text == "none: preemption computes again"
+    qtbot.mouseClick(panel.segments["preemption"].button("swap"), Qt.MouseButton.LeftButton)
+    assert [c.changes for c in h.sent(Change)] == [{"preemption": "swap", "swap_blocks": 256}]
+    h.run(2)
+    assert panel.segments["preemption"].value == "swap" and host.value == 256
+    assert host.hint_text == "90.0 MiB · 4,096 tokens · 0% used"
+    assert {mark.key for mark in h.window.mirror.history.marks} >= {"preemption", "swap_blocks"}
+    for policy in ("recompute", "swap"):  # the pool is there already
+        qtbot.mouseClick(panel.segments["preemption"].button(policy), Qt.MouseButton.LeftButton)
+        h.run(1)
+        assert h.sent(Change)[-1].changes == {"preemption": policy}
+
+
+def test_a_refused_policy_says_why_and_snaps_back(qtbot):
+    h = Harness(qtbot)
+    control, send = h.window.controls.segments["preemption"], h.source.send
+
+    def refuse(command):
+        if isinstance(command, Change):
+            h.source._queue.append(Ack(id=command.id, ok=False, step=0, message="the host has no room"))
+        else:
+            send(command)
+
+    h.source.send = refuse
+    control.button("swap").click()
+    h.run(1)
+    assert control.value == "recompute" and control.refusal == "the host has no room"
+
+
+def test_what_changes_along_waits_with_its_wish():
+    source = _Source()
+    sender = ChangeSender(source)
+    sender.wish("preemption", "recompute")
+    sender.wish("preemption", "swap", {"swap_blocks": 64})
+    sender.settle(_ack(source.sent[0]))
+    assert source.sent[-1].changes == {"preemption": "swap", "swap_blocks": 64}
+
+
 def test_workload_controls(qtbot):
     h = Harness(qtbot)
     workload = h.window.controls.workload

@@ -1,4 +1,4 @@
-"""The controls, top to bottom: engine, policies, workload, sampling. Sends changes, shows answers, owns no settings:
+"""The controls, top to bottom: engine, workload, policies, sampling. Sends changes, shows answers, owns no settings:
 what it shows between two wishes is what the mirror says is in force at the moment shown."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
 from ui import explain, figures
 from ui.changes import Kinds
 from ui.context import ViewContext
-from ui.controls import flags, reasons
+from ui.controls import flags, policies, reasons
 from ui.controls.scale import Scale, doubling, even, whole
 from ui.controls.segments import Segments
 from ui.controls.sender import ChangeSender
@@ -32,7 +32,7 @@ _ENGINE = {
     "token_budget": "Token budget",
 }
 _SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
-_WHOLE = {*_ENGINE, "top_k"}
+_WHOLE = {*_ENGINE, *policies.SLIDERS, "top_k"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
 _COPY = "Copy settings"
 _COPIED_STAYS = 3.0  # s that the button says that it worked
@@ -69,9 +69,9 @@ class ControlsPanel(QFrame):
         self.sender.on_refused = self._refused
         self.sliders = {
             key: SettingSlider(theme, key, title, key in _WHOLE, AUTO if key == "token_budget" else None)
-            for key, title in (_ENGINE | _SAMPLING).items()
+            for key, title in (_ENGINE | policies.SLIDERS | _SAMPLING).items()
         }
-        self.segments = {
+        self._switches = {
             "draft_method": Segments(theme, "draft_method", "Drafts", [("n-gram", "ngram"), ("off", "off")],
                                      "Where drafted tokens come from: n-gram copies what followed the same words"),
             "chunked_prefill": Segments(theme, "chunked_prefill", "Chunked prefill", _ON_OFF,
@@ -79,6 +79,8 @@ class ControlsPanel(QFrame):
             "prefix_cache": Segments(theme, "prefix_cache", "Prefix cache", _ON_OFF,
                                      "Keep the blocks of what ended, and share equal beginnings"),
         }  # fmt: skip
+        self._policies = policies.segments(theme)
+        self.segments = self._switches | self._policies
         self.workload = WorkloadControls(theme, context.workload)
         self.weights = WeightsControl(theme, _label("Engine", "section"))
         self._past = _label("", "warning")
@@ -90,7 +92,7 @@ class ControlsPanel(QFrame):
         for slider in self.sliders.values():
             slider.moved.connect(self._moved)
         for segments in self.segments.values():
-            segments.chosen.connect(self.sender.wish)
+            segments.chosen.connect(self._chosen)
         self.weights.wanted.connect(self.rebuild_wanted)
         self.copy.clicked.connect(self.copy_settings)
         self._copied_at = 0.0
@@ -156,10 +158,15 @@ class ControlsPanel(QFrame):
         self._column.addWidget(self.weights)
         for key in _ENGINE:
             self._column.addWidget(self.sliders[key])
-        for segments in self.segments.values():
+        for segments in self._switches.values():
             self._column.addWidget(segments)
         self._column.addSpacing(4)
         self._column.addWidget(self.workload)
+        self._section(policies.TITLE)
+        for segments in self._policies.values():
+            self._column.addWidget(segments)
+        for key in policies.SLIDERS:
+            self._column.addWidget(self.sliders[key])
         self._section("Sampling, where a request sets none")
         for key in _SAMPLING:
             self._column.addWidget(self.sliders[key])
@@ -250,6 +257,7 @@ class ControlsPanel(QFrame):
             waiting=len(state.waiting),
             used=state.used,
             cached=state.cached,
+            on_host=state.host.used,
             acceptance=figures.acceptance(mirror.history, state.step) if len(mirror.history) else math.nan,
             bound=dict(zip(BOUNDS, counts.tolist(), strict=True)),
             recent=len(columns),
@@ -258,6 +266,9 @@ class ControlsPanel(QFrame):
 
     def _moved(self, key: str, value: float) -> None:
         self.sender.wish(key, int(value) if key in _WHOLE else value)
+
+    def _chosen(self, key: str, value: bool | int | str) -> None:
+        self.sender.wish(key, value, policies.along(key, value, self.settings(), self._limits))
 
     def _pending(self, key: str, pending: bool) -> None:
         control = self.sliders.get(key) or self.segments.get(key)

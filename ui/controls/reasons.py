@@ -19,6 +19,7 @@ _WHY = {
     "draft_length": "more is rejected",
     "kv_blocks": "what memory holds",
     "token_budget": "engine's cap",
+    "swap_blocks": "host's memory",
     "rate": "one sender's pace",
     "prompt_tokens": "prompts at hand",
     "output_tokens": "enough to compare",
@@ -39,6 +40,7 @@ class Situation:
     waiting: int = 0
     used: int = 0  # blocks
     cached: int = 0
+    on_host: int = 0  # blocks
     acceptance: float = float("nan")
     bound: Mapping[str, int] = field(default_factory=dict)  # how many of the recent steps each thing bound
     recent: int = 0  # steps that `bound` counts
@@ -52,7 +54,7 @@ def hint(key: str, now: Situation) -> str:
 
 def limit_line(key: str, limit: Limit) -> str:
     """The range and, in few words, why it ends there: '16 – 8,192 tokens · trained length'."""
-    unit = limit.unit.replace(" per step", " a step").removesuffix(", 0 = off")
+    unit = limit.unit.replace(" per step", " a step").removesuffix(", 0 = off").removesuffix(", 0 = none")
     span = f"{_number(limit.low)} – {_number(limit.high)} {unit}".rstrip()
     return _joined(span, _WHY.get(key, "")) if limit.reason else span
 
@@ -128,6 +130,16 @@ def _token_budget(now: Situation) -> str:
     return _bound(now, "token_budget") or (f"bound none of {now.recent} steps" if now.recent else "tokens in one step")
 
 
+def _swap_blocks(now: Situation) -> str:
+    blocks = now.settings.swap_blocks
+    if not blocks:
+        return "none: preemption computes again"
+    held = f"{blocks * now.block_size:,} tokens"
+    if now.model is not None:
+        held = f"{size(now.model.kv_bytes_per_token * blocks * now.block_size)} · {held}"
+    return _joined(held, f"{now.on_host / blocks:.0%} used")
+
+
 def _rate(now: Situation) -> str:
     if not now.workload.running:
         return "paused: nothing arrives"
@@ -171,6 +183,7 @@ _HINTS = {
     "draft_length": _draft_length,
     "kv_blocks": _kv_blocks,
     "token_budget": _token_budget,
+    "swap_blocks": _swap_blocks,
     "rate": _rate,
     "prompt_tokens": _prompt_tokens,
     "output_tokens": _output_tokens,

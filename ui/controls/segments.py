@@ -1,13 +1,15 @@
-"""A choice between a few words, all of them in sight: on/off, off/n-gram."""
+"""A choice between a few words, all of them in sight: on/off, off/n-gram, 8/16/32."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from ui.theme import Theme
 
-Choice = tuple[str, bool | str]  # what the button says, the value it stands for
+MANY = 3  # from more choices on they stand closer
+Choice = tuple[str, bool | int | str]  # what the button says, the value it stands for
 
 
 class Segments(QWidget):
@@ -34,6 +36,7 @@ class Segments(QWidget):
             button = QPushButton(text)
             button.setCheckable(True)
             button.setProperty("kind", "segment")
+            button.setProperty("many", len(choices) > MANY)
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
             button.setAccessibleName(f"{title}: {text}")
             self._group.addButton(button, index)
@@ -54,7 +57,7 @@ class Segments(QWidget):
         self.restyle()
 
     @property
-    def value(self) -> bool | str | None:
+    def value(self) -> bool | int | str | None:
         index = self._group.checkedId()
         return self._values[index] if index >= 0 else None
 
@@ -62,7 +65,7 @@ class Segments(QWidget):
     def refusal(self) -> str:
         return self._refusal.text() if self._refusal.isVisibleTo(self) else ""
 
-    def button(self, value: bool | str) -> QPushButton:
+    def button(self, value: bool | int | str) -> QPushButton:
         return self._group.button(self._values.index(value))
 
     def restyle(self) -> None:
@@ -71,8 +74,13 @@ class Segments(QWidget):
         self._column.setSpacing(px(2))
         self._buttons.setContentsMargins(px(2), px(2), px(2), px(2))
         self._buttons.setSpacing(px(2))
+        bold = QFont(self._theme.font("small"))  # a button's own size knows nothing of its bold text once checked
+        bold.setWeight(QFont.Weight.DemiBold)
+        pad = 4 if len(self._values) > MANY else 6  # as the style sheet has it
+        for button in self._group.buttons():
+            button.setMinimumWidth(QFontMetrics(bold).horizontalAdvance(button.text()) + 2 * px(pad) + 1)
 
-    def set_value(self, value: bool | str) -> None:
+    def set_value(self, value: bool | int | str) -> None:
         """From outside: shown, not echoed."""
         if value in self._values:
             self._group.button(self._values.index(value)).setChecked(True)

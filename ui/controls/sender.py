@@ -27,7 +27,7 @@ class ChangeSender:
     def __init__(self, source: Source):
         self._source = source
         self._in_flight: dict[str, tuple[int, Value]] = {}  # key: command id, value
-        self._wished: dict[str, Value] = {}
+        self._wished: dict[str, tuple[Value, dict[str, Value]]] = {}  # key: value, what changes with it
         self.on_pending: Callable[[str, bool], None] = lambda key, pending: None
         self.on_refused: Callable[[str, str], None] = lambda key, message: None
         self.on_accepted: Callable[[str, int], None] = lambda key, step: None
@@ -35,11 +35,12 @@ class ChangeSender:
     def pending(self, key: str) -> bool:
         return key in self._in_flight
 
-    def wish(self, key: str, value: Value) -> None:
+    def wish(self, key: str, value: Value, along: Mapping[str, Value] | None = None) -> None:
+        """`along`: settings that change with it, all of them or none."""
         if key in self._in_flight:
-            self._wished[key] = value
+            self._wished[key] = value, dict(along or {})
         else:
-            self._send(key, value)
+            self._send(key, value, along or {})
             self.on_pending(key, True)
 
     def settle(self, acks: Mapping[int, Ack]) -> None:
@@ -56,16 +57,16 @@ class ChangeSender:
         for key in keys:
             self.on_pending(key, False)
 
-    def _send(self, key: str, value: Value) -> None:
+    def _send(self, key: str, value: Value, along: Mapping[str, Value]) -> None:
         command = self._source.next_id()
         self._in_flight[key] = command, value
-        self._source.send(Change(id=command, changes={key: value}))
+        self._source.send(Change(id=command, changes={key: value, **along}))
 
     def _answered(self, key: str, value: Value, ack: Ack) -> None:
         del self._in_flight[key]
-        wished = self._wished.pop(key, value)
+        wished, along = self._wished.pop(key, (value, {}))
         if wished != value:
-            self._send(key, wished)
+            self._send(key, wished, along)
             return
         self.on_pending(key, False)
         if ack.ok:
