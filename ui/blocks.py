@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.records import BLOCK, CACHED, FREE, NONE, USED, Keyframe, unpack
+from engine import formulas
+from engine.records import BLOCK, CACHE, CACHED, EVICTED, FREE, NONE, USED, Keyframe, unpack
 
-_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before")
+_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit")
 
 
 class Blocks:
@@ -17,7 +18,9 @@ class Blocks:
         changed: step of a block's last change of any kind.
         since: step at which its state or owner last changed.
         before: the owner whose cached block it was until then, records.NONE where it was free.
+        hit: step at which a sequence last got it from the prefix cache, 0 where none did.
         used, cached, free, shared: blocks; shared ones are used by more than one table.
+        empty: used blocks without a token: what is reserved and not filled yet.
     """
 
     def __init__(self, num_blocks: int):
@@ -28,7 +31,8 @@ class Blocks:
         self.changed = np.zeros(num_blocks, np.int32)
         self.since = np.zeros(num_blocks, np.int32)
         self.before = np.full(num_blocks, NONE, np.uint32)
-        self.used = self.cached = self.shared = 0
+        self.hit = np.zeros(num_blocks, np.int32)
+        self.used = self.cached = self.shared = self.empty = 0
         self.free = num_blocks
 
     @property
@@ -78,6 +82,19 @@ class Blocks:
         counts = np.bincount(self.blocks_state, minlength=3)
         self.free, self.cached, self.used = int(counts[FREE]), int(counts[CACHED]), int(counts[USED])
         self.shared = int(np.count_nonzero(self.refcount > 1))
+        self.empty = _empty(self.blocks_state, self.filled)
+
+    def take_hits(self, buffer: bytes, step: int) -> None:
+        """Apply records.CACHE entries: which blocks a sequence got from the prefix cache, whether or not in use."""
+        entries = unpack(buffer, CACHE)
+        blocks = entries["block"][entries["kind"] != EVICTED].astype(np.intp)
+        self.hit[blocks[blocks < self.num_blocks]] = step
+
+    def waste(self, block_size: int, gaps: int = 0) -> formulas.Waste:
+        """Of the blocks that are held; `gaps`: those beside them that are of no use."""
+        used = self.blocks_state == USED
+        stored = int(self.filled[used].sum(dtype=np.int64))
+        return formulas.waste_parts(stored, int(np.count_nonzero(used)), self.empty, gaps, block_size)
 
     def own_blocks(self) -> None:
         """Copy the arrays, so that nobody else's are changed."""
@@ -97,8 +114,13 @@ class Blocks:
         self.since[turned] = step
         self.before[turned] = np.where(old_state[moved] == CACHED, old_owner[moved], NONE)
         self.shared += int(np.count_nonzero(refcount > 1)) - int(np.count_nonzero(self.refcount[blocks] > 1))
+        self.empty += _empty(state, filled) - _empty(old_state, self.filled[blocks])
         self.blocks_state[blocks] = state
         self.refcount[blocks] = refcount
         self.filled[blocks] = filled
         self.owner[blocks] = owner
         self.changed[blocks] = step
+
+
+def _empty(state: NDArray, filled: NDArray) -> int:
+    return int(np.count_nonzero((state == USED) & (filled == 0)))

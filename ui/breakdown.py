@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.formulas import Waste
 from engine.records import Memory
 from ui.contracts import DeviceMemory
 
@@ -44,13 +45,18 @@ def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, in
     return a, b, pool - a - b
 
 
-def process(memory: Memory, used: int, cached: int, free: int, reason: str) -> Breakdown:
-    """The engine's process: weights, KV pool, Python and its libraries, rest. The sum is its resident memory."""
+def process(
+    memory: Memory, used: int, cached: int, free: int, reason: str, host: tuple[int, int] = (0, 0)
+) -> Breakdown:
+    """The engine's process: weights, KV pool, host pool, Python and its libraries, rest. The sum is its resident
+    memory. `host`: blocks of the host pool that are used, and all of them."""
+    swapped = [Part("host_pool", "host pool", memory.host_pool, f"{host[0]:,} of {host[1]:,} blocks")]
     return _close(
         reason,
         [
             Part("weights", "weights", memory.weights, "the tensors of the model"),
             *_kv(memory.kv_pool, used, cached, free),
+            *(swapped if memory.host_pool else []),
             Part("baseline", "Python, torch", memory.baseline, "resident before the model came"),
         ],
         memory.resident,
@@ -80,6 +86,20 @@ def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: i
     left = None if sample.total is None else max(0, sample.total - whole)
     closed = _close(sample.name, parts, whole, "unexplained", "used by the driver's count, in no part above")
     return Breakdown(closed.scope, closed.parts, closed.total, closed.over, left)
+
+
+def waste_words(waste: Waste) -> tuple[str, ...]:
+    """Held KV slots without a token as shares of all held ones, from the longest words to the shortest."""
+    if not waste.held:
+        return ("waste: nothing is held",)
+    empty, ends, gaps = (f"{100 * part / waste.held:.0f} %" for part in waste[1:])
+    head = f"waste {100 * waste.share:.0f} %"
+    return (
+        f"{head} of KV held: reserved, empty {empty} · ends of last blocks {ends} · gaps too short {gaps}",
+        f"{head} of KV held: empty {empty} · last blocks {ends} · gaps {gaps}",
+        f"{head}: empty {empty} · last {ends} · gaps {gaps}",
+        head,
+    )
 
 
 def _kv(pool: int, used: int, cached: int, free: int) -> list[Part]:

@@ -65,6 +65,7 @@ class EngineState(Blocks):
     Attributes:
         sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
         host: the host pool.
+        gaps: blocks that nobody uses, in rows too short for the reservation that waits next; of the last step.
         running, waiting: both by priority, then arrival, as they are scheduled and admitted.
     """
 
@@ -76,6 +77,7 @@ class EngineState(Blocks):
         self.settings = settings
         self.budget: StepBudget | None = None  # of the last step; between two, of the one that would be next
         self.memory: Memory | None = None
+        self.gaps = 0
         self.tables = Tables()
         self.host = HostBlocks(settings.swap_blocks if settings else 0)
         self.sequences: dict[int, SequenceInfo] = {}
@@ -115,6 +117,10 @@ class EngineState(Blocks):
         if record.blocks:
             self.change_blocks(record.blocks, self.step)
             done.kinds |= Kinds.BLOCKS
+        if stepped:
+            self.gaps = record.gaps
+            if record.cache:
+                self.take_hits(record.cache, self.step)
         if record.host:
             self.host.change(record.host)
             done.kinds |= Kinds.BLOCKS

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from PySide6.QtCore import QPoint
 
+from engine.formulas import Waste
+from engine.records import NONE, USED
 from tests.support.synthetic import NoProbe
 from tests.ui.scenes import scene, show
+from ui import breakdown
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import DeviceMemory
@@ -105,3 +109,57 @@ def test_the_selected_sequence_is_told_in_bytes(qtbot):
     blocks, held = view._held()
     assert blocks == len(state.table(seq)) and held == state.memory.kv_pool * blocks // state.num_blocks
     assert any(f"seq {seq} " in words for words, _ in view._foot(view.shown, 400))
+
+
+def with_host(context: ViewContext, blocks: int = 128, used: int = 20) -> ViewContext:
+    """As if `used` blocks of a host pool held the first waiting sequence."""
+    state = context.mirror.live
+    memory = msgspec.structs.replace(state.memory, host_pool=blocks * 16 * 23_040)
+    state.memory = msgspec.structs.replace(memory, resident=memory.resident + memory.host_pool)
+    state.host.resize(blocks)
+    state.host.owner[:used] = state.running[0]
+    assert NONE in state.host.owner
+    return context
+
+
+def test_the_host_pool_is_a_part_of_the_process_and_beside_the_card(qtbot):
+    view = show(qtbot, MemoryView(with_host(scene())), 420, 360)
+    part = next(part for part in view.shown.parts if part.token == "host_pool")
+    assert (part.name, part.note) == ("host pool", "20 of 128 blocks") and part.bytes == 128 * 16 * 23_040
+    assert sum(part.bytes for part in view.shown.parts) == view.context.cursor.state.memory.resident
+    assert not view.grab().isNull()
+    card = show(qtbot, MemoryView(with_card(with_host(scene()))), 420, 360)
+    assert all(part.token != "host_pool" for part in card.shown.parts)
+    assert any("host pool 45.0 MiB in the host's memory" in words for words, _ in card._foot(card.shown, 400))
+    without = show(qtbot, MemoryView(scene()), 420, 360)
+    assert all(part.token != "host_pool" for part in without.shown.parts)
+
+
+def test_waste_is_told_by_why(qtbot):
+    assert breakdown.waste_words(Waste(stored=70, reserved=20, last_block=5, gaps=5))[0] == (
+        "waste 30 % of KV held: reserved, empty 20 % · ends of last blocks 5 % · gaps too short 5 %"
+    )
+    lengths = [len(words) for words in breakdown.waste_words(Waste(70, 20, 5, 5))]
+    assert lengths == sorted(lengths, reverse=True)
+    assert breakdown.waste_words(Waste(0, 0, 0, 0)) == ("waste: nothing is held",)
+    view = show(qtbot, MemoryView(scene()), 600, 360)
+    state = view.context.cursor.state
+    share = state.waste(state.block_size).share
+    assert any(words.startswith(f"waste {100 * share:.0f} % of KV held") for words, _ in view._foot(view.shown, 600))
+
+
+def test_what_is_reserved_and_empty_is_hatched_in_the_bar(qtbot):
+    context = scene()
+    state = context.mirror.live
+    held = (state.blocks_state == USED).nonzero()[0]
+    state.filled[held[: len(held) // 2]] = 0
+    state.recount()
+    view = show(qtbot, MemoryView(context), 600, 300)
+    image = view.grab().toImage()
+    box = next(box for box, part in view._hits if part.token == "kv_used")
+
+    def colours(left: int, right: int) -> set[str]:
+        return {image.pixelColor(x, box.bottom() - 1).name() for x in range(left, right)}
+
+    assert colours(box.left() + 2, box.center().x() - 4) == {view.theme.color("kv_used").name()}
+    assert view.theme.color("panel").name() in colours(box.center().x() + 4, box.right() - 1)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.config import SettingRefused
 from engine.core import Engine, RequestRefused
+from engine.formulas import waste_parts
 from engine.records import Request, Sampling, decode, encode
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
@@ -73,7 +74,10 @@ def test_equals_a_recount_after_every_step_and_in_the_past(seed: int) -> None:
     while mirror.live.step < STEPS:
         number = disturb(engine, rng, number)
         if engine.has_work and rng.random() < 0.9:
-            mirror.apply(decode(encode(engine.step())))
+            record = engine.step()
+            mirror.apply(decode(encode(record)))
+            told = waste_parts(record.stored, record.used, record.empty, record.gaps, record.settings.block_size)
+            assert mirror.live.waste(mirror.live.block_size, mirror.live.gaps) == told
         elif (record := engine.between()) is not None:
             mirror.apply(decode(encode(record)))
         else:

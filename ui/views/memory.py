@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QRect
-from PySide6.QtGui import QPainter
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QBrush, QPainter
 
 from ui import breakdown, explain
 from ui.breakdown import Breakdown, Part
@@ -64,7 +64,8 @@ class MemoryView(PaintedView):
             self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} used")
         else:
             reason = self.context.probe.reason or "no NVIDIA GPU"
-            self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason)
+            host = state.host.used, state.host.num_blocks
+            self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason, host)
             self.summarise(f"RSS {explain.size(self.shown.total)} · engine process · {reason}")
 
     # --- painting ---
@@ -86,8 +87,8 @@ class MemoryView(PaintedView):
         wide, tight = line + theme.px(4), line
         columns = 2 if inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * wide else 1
         rows = -(-len(names) // columns)
-        # what gives way first: the space between rows, the formula, the sum
-        for pitch, lines in ((wide, 2), (tight, 2), (wide, 1), (tight, 1), (wide, 0), (tight, 0)):
+        # what gives way first: the space between rows, then lines of the foot, the sum last
+        for pitch, lines in [(pitch, lines) for lines in range(len(foot), -1, -1) for pitch in (wide, tight)]:
             if rows * pitch + len(foot[:lines]) * line + theme.px(4) <= room:
                 break
         foot, fit = foot[:lines], min(rows, room // pitch)
@@ -121,6 +122,7 @@ class MemoryView(PaintedView):
         if lit >= 0:
             painter.setPen(theme.pen("selection"))
             painter.drawRect(boxes[lit].adjusted(0, 0, -1, -1))
+        self._draw_empty_part(painter, boxes, shown)
         self._draw_chosen(painter, boxes, shown)
         for box, part, color in zip(boxes, shown.parts, colors, strict=False):
             self._hits.append((box, part))
@@ -129,6 +131,18 @@ class MemoryView(PaintedView):
                 write(painter, box.adjusted(theme.px(6), 0, -theme.px(2), 0), part.name, theme.font("small"),
                       theme.ink_on(color))  # fmt: skip
         return bar.bottom() + 1 - inner.top() + theme.px(8)
+
+    def _draw_empty_part(self, painter: QPainter, boxes: list[QRect], shown: Breakdown) -> None:
+        """What is reserved and empty is hatched, at the right end of the used blocks."""
+        state = self.context.cursor.state
+        index = next((i for i, part in enumerate(shown.parts) if part.token == "kv_used"), -1)
+        if index < 0 or not state.empty or not state.used:
+            return
+        box = boxes[index]
+        wide = round(box.width() * min(1.0, state.empty / state.used))
+        if wide > 1:
+            spot = QRect(box.right() + 1 - wide, box.top(), wide, box.height())
+            painter.fillRect(spot, QBrush(self.theme.color("panel"), Qt.BrushStyle.BDiagPattern))
 
     def _held(self) -> tuple[int, int]:
         """Blocks in the selected sequence's table, and their bytes."""
@@ -164,6 +178,13 @@ class MemoryView(PaintedView):
             foot = [
                 (f"parts come to {explain.size(shown.over)} more than {sum_of}: not all pages are resident", "warning")
             ]
+        state = self.context.cursor.state
+        if state.used:
+            waste = breakdown.waste_words(state.waste(state.block_size, state.gaps))
+            foot.append((next((words for words in waste if self.advance(words) <= width), waste[-1]), "text_dim"))
+        if card and state.memory is not None and state.memory.host_pool:
+            beside = f"host pool {explain.size(state.memory.host_pool)} in the host's memory, not on the card"
+            foot.append((beside, "text_dim"))
         blocks, held = self._held()
         if blocks:
             foot.append((f"seq {self.context.selection.seq} {explain.size(held)} in {explain.count(blocks, 'block')}"
