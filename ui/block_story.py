@@ -62,6 +62,9 @@ def _used(state: EngineState, block: int, owner: int | None) -> Story:
     if info is not None and mine:
         _tokens(story, state, info, mine[0], int(state.filled[block]))
     before = int(state.before[block])
+    hit = int(state.hit[block])
+    if hit:
+        story.lines.append(_since(state, block, "hit", hit))
     was = "" if before == NONE else " · a hit on its own" if before == owner else f" · was cached by seq {before}"
     story.lines.append(_since(state, block, "taken") + was)
     return story
@@ -85,10 +88,10 @@ def _fill(state: EngineState, block: int) -> str:
     return f"{int(state.filled[block])} of {state.block_size} tokens"
 
 
-def _since(state: EngineState, block: int, what: str) -> str:
-    step = int(state.since[block])
+def _since(state: EngineState, block: int, what: str, step: int = -1) -> str:
+    step = int(state.since[block]) if step < 0 else step
     if not step:
         return f"{what} since before this window watched"
     ago = state.step - step
     when = "in this step" if ago == 0 else "1 step ago" if ago == 1 else f"{ago:,} steps ago"
-    return f"{what} at step {step:,}, {when}" if what == "taken" else f"{what} since step {step:,}, {when}"
+    return f"{what} at step {step:,}, {when}" if what in ("taken", "hit") else f"{what} since step {step:,}, {when}"

@@ -12,12 +12,14 @@ class HostBlocks:
     """
     Attributes:
         owner, index, filled: one entry a block, as records.HOST describes them.
+        version: another number after every change.
     """
 
     def __init__(self, num_blocks: int):
         self.owner = np.full(num_blocks, NONE, np.uint32)
         self.index = np.zeros(num_blocks, np.uint32)
         self.filled = np.zeros(num_blocks, np.uint16)
+        self.version = 0
 
     @property
     def num_blocks(self) -> int:
@@ -34,10 +36,11 @@ class HostBlocks:
 
     def resize(self, num_blocks: int) -> None:
         """The blocks that stay keep what they hold."""
-        kept, old = min(num_blocks, self.num_blocks), (self.owner, self.index, self.filled)
+        version, kept, old = self.version, min(num_blocks, self.num_blocks), (self.owner, self.index, self.filled)
         self.__init__(num_blocks)  # type: ignore[misc]
         for mine, before in zip((self.owner, self.index, self.filled), old, strict=True):
             mine[:kept] = before[:kept]
+        self.version = version + 1
 
     def change(self, buffer: bytes) -> None:
         """Apply records.HOST entries, at most one a block."""
@@ -45,12 +48,14 @@ class HostBlocks:
         blocks = entries["block"].astype(np.intp)
         self.owner[blocks], self.index[blocks] = entries["owner"], entries["index"]
         self.filled[blocks] = entries["filled"]
+        self.version += 1
 
     def take(self, frame: Keyframe) -> None:
         """Become what the keyframe says."""
         self.owner = np.frombuffer(frame.host_owner, "<u4").copy()
         self.index = np.frombuffer(frame.host_index, "<u4").copy()
         self.filled = np.frombuffer(frame.host_filled, "<u2").copy()
+        self.version += 1
 
     def copy(self) -> HostBlocks:
         """An independent copy."""

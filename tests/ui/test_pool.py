@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
 
-from engine.records import CACHED, NONE, USED
+from engine.records import CACHE, CACHED, EVICTED, HIT, NONE, SHARED, USED, pack
 from tests.ui.pool_decoder import Decoder, pixels
 from tests.ui.scenes import advance, scene, show
+from ui.block_story import tell
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.paint.cells import Grid
 from ui.theme import Theme
 from ui.views.pool import PoolView
-from ui.views.pool_image import BARRED, PoolImage, blocks_of
-from ui.views.pool_shades import FULL, HUES, RANKS, Shades, rank
+from ui.views.pool_image import BARRED, FLASH, PoolImage, blocks_of
+from ui.views.pool_shades import FIRST_USED, FULL, HUES, RANKS, Shades, rank
 
 
 def assert_decodes(view: PoolView, context: ViewContext) -> None:
@@ -280,3 +282,88 @@ def test_before_the_engine_is_up_the_pool_says_so(qtbot) -> None:
     assert not view.canvas.grid.count and not view.legend._entries and view._note() == ""
     colours = set(pixels(view.canvas).flatten().tolist())
     assert context.theme.color("panel").rgba() in colours and len(colours) > 2  # there are words
+
+
+def emptied(context: ViewContext) -> list[int]:
+    """As if every second used block were reserved and held no token yet."""
+    state = context.mirror.live
+    blocks = np.flatnonzero(state.blocks_state == USED)[::2]
+    state.filled[blocks] = 0
+    state.recount()
+    return blocks.tolist()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(760, 390), (300, 200), (1_500, 800)])
+def test_what_is_reserved_and_empty_is_hatched(qtbot, theme, size) -> None:
+    context = scene(200, 12, 60, theme=theme)
+    blocks = set(emptied(context))
+    view = show(qtbot, PoolView(context), *size)
+    assert_decodes(view, context)
+    state, image, shades = context.mirror.live, pixels(view.canvas), Shades(context.theme)
+    for block in range(state.num_blocks):
+        box, hue = view.canvas.rect_of(block), int(state.owner[block]) % HUES
+        lines = (image[box.top() : box.bottom() + 1, box.left() : box.right() + 1] == shades.hatch[hue]).mean()
+        assert (lines > 0.1) == (block in blocks and state.blocks_state[block] == USED), block
+    assert ("empty", f"empty {len(blocks)}") in view.legend._entries and state.empty == len(blocks)
+
+
+def test_a_prefix_hit_flashes_where_it_happened_and_fades(qtbot) -> None:
+    context = scene(200, 12, 60)
+    view = show(qtbot, PoolView(context), 760, 390)
+    state, shades = context.mirror.live, Shades(context.theme)
+    old = np.flatnonzero((state.blocks_state == USED) & (state.since < state.step - 30) & (state.refcount == 1))
+    hit, shared, other = old[:3].tolist()
+    evicted = int(np.flatnonzero(state.blocks_state == CACHED)[0])
+    entries = [(HIT, hit, 1, 1, 5, 5), (SHARED, shared, 1, 2, 0, 0), (EVICTED, evicted, 1, 3, 9, 9)]
+    state.take_hits(pack(entries, CACHE), state.step)
+
+    def bright() -> set[int]:
+        """Blocks whose frame is white within the cell."""
+        view.canvas.refresh()
+        image = pixels(view.canvas)
+        boxes = {block: view.canvas.rect_of(block) for block in (hit, shared, other, evicted)}
+        return {b for b, box in boxes.items() if image[box.center().y(), box.left()] == shades.selection}
+
+    assert bright() == {hit, shared}
+    assert any(line.startswith("hit at step") for line in tell(state, hit).lines)
+    advance(context)
+    assert bright() == set()  # it fades
+    view.canvas.refresh()
+    fading = pixels(view.canvas)[view.canvas.rect_of(hit).center().y(), view.canvas.rect_of(hit).left()]
+    assert fading != shades.full[int(state.owner[hit]) % HUES]
+    advance(context, FLASH)
+    assert np.count_nonzero(state.hit > state.step - FLASH) == 0
+
+
+def test_the_host_pool_stands_beside_with_its_label(qtbot) -> None:
+    context = scene(200, 12, 60)
+    view = show(qtbot, PoolView(context), 760, 390)
+    assert view.host.isHidden() and view.canvas.width() > 700
+    seq, host = context.mirror.live.running[2], context.mirror.live.host
+    host.resize(96)
+    host.owner[4:10], host.index[4:10], host.filled[4:10] = seq, np.arange(6), 16
+    host.filled[9] = 3
+    view.refresh(Kinds.BLOCKS)
+    QApplication.processEvents()
+    assert not view.host.isHidden() and view.canvas.width() < 600
+    image, shades = pixels(view.host), Shades(context.theme)
+    for block in range(96):
+        box = view.host.rect_of(block)
+        assert view.host.rect().contains(box)
+        top, bottom = image[box.top(), box.left()], image[box.bottom(), box.left()]
+        full = shades.full[seq % HUES]
+        if 4 <= block < 9:
+            assert top == bottom == full
+        elif block == 9:
+            assert bottom == full and top == shades.barred[FIRST_USED + seq % HUES]
+        else:
+            assert top == bottom == shades.flat[0]
+    assert view.host.label()[0] == "host pool · 6 of 96 used"
+    assert view.host.words(9) == f"host block 9 · seq {seq}, logical 5 · 3 of 16 tokens, until it runs again"
+    assert view.host.words(50) == "host block 50 · free"
+    qtbot.mouseClick(view.host, Qt.MouseButton.LeftButton, pos=view.host.rect_of(5).center())
+    assert context.selection.seq == seq
+    host.resize(0)
+    view.refresh(Kinds.BLOCKS)
+    assert view.host.isHidden()

@@ -106,6 +106,16 @@ def bars(image: Colours, cells: Bars, grid: Grid) -> None:
         image[(y[lit] + line)[:, None], x[lit][:, None] + across] = cells.colour[lit][:, None]
 
 
+def hatch(image: Colours, rows: NDArray, columns: NDArray, colour: Colours, grid: Grid) -> None:
+    """Slanted lines over each cell's body, which keeps an edge of a pixel: reserved, and nothing in it yet."""
+    wide, tall = grid.width - grid.gutter, grid.height - grid.gutter
+    thick = max(1, min(wide, tall) // 14)
+    down, right = np.mgrid[1 : tall - 1, 1 : wide - 1]
+    drawn = (down + right) % (4 * thick) < thick
+    y, x = origins(rows, columns, grid)
+    image[y[:, None] + down[drawn], x[:, None] + right[drawn]] = colour[:, None]
+
+
 def rings(image: Colours, rows: NDArray, columns: NDArray, colour: Colours, grid: Grid, inside: int = 0) -> None:
     """An outline in the gutters around each cell, `inside` px more within the body."""
     y, x = origins(rows, columns, grid)

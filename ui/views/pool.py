@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QToolButton, QVBoxLayout, QWidget
 
 from ui.changes import Kinds
@@ -12,6 +12,7 @@ from ui.state import EngineState
 from ui.theme import SEQUENCE_HUES, Theme
 from ui.views.base import View
 from ui.views.pool_canvas import PoolCanvas
+from ui.views.pool_host import HostCanvas
 from ui.views.pool_shades import Shades
 
 
@@ -19,6 +20,7 @@ class PoolView(View):
     """
     Attributes:
         canvas: the picture. legend: what its looks mean, with counts.
+        host: the host pool beside it, where there is one.
     """
 
     key = "pool"
@@ -31,6 +33,7 @@ class PoolView(View):
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
         self.canvas = PoolCanvas(context, self)
+        self.host = HostCanvas(context, self)
         self.legend = PoolLegend(context.theme, self)
         self._fit = QToolButton(self)
         self._fit.setText("Fit")
@@ -39,6 +42,12 @@ class PoolView(View):
         self._fit.clicked.connect(self.canvas.fit)
         self.canvas.moved.connect(self._moved)
         self.canvas.failed.connect(self.failed)
+        self.host.failed.connect(self.failed)
+        pools = QHBoxLayout()
+        pools.setContentsMargins(0, 0, 0, 0)
+        pools.setSpacing(context.theme.px(12))
+        pools.addWidget(self.canvas, 3)
+        pools.addWidget(self.host, 1)
         foot = QHBoxLayout()
         foot.setContentsMargins(0, 0, 0, 0)
         foot.addWidget(self.legend, 1)
@@ -47,17 +56,19 @@ class PoolView(View):
         pad = context.theme.px(8)
         layout.setContentsMargins(pad, 0, pad, context.theme.px(4))
         layout.setSpacing(context.theme.px(4))
-        layout.addWidget(self.canvas, 1)
+        layout.addLayout(pools, 1)
         layout.addLayout(foot)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
 
     def refresh(self, kinds: Kinds) -> None:
         if kinds & Kinds.THEME:
             self.canvas.restyle()
+            self.host.restyle()
             self.legend.restyle()
         state, selection = self.context.cursor.state, self.context.selection
         self.legend.show_state(state, self._note())
         self.canvas.refresh()
+        self.host.refresh()
         if kinds & Kinds.SELECTION and selection.block is not None and selection.block < state.num_blocks:
             self.canvas.show_block(selection.block)
         counts = f"used {state.used:,} · cached {state.cached:,} · free {state.free:,}"
@@ -105,6 +116,8 @@ class PoolLegend(QWidget):
             ("cached", f"cached {state.cached:,}"),
             ("free", f"free {state.free:,}"),
             ("shared", f"shared {state.shared:,}"),
+            ("empty", f"empty {state.empty:,}"),  # reserved, that is: it has no token yet
+            ("hit", "hit"),
             ("glow", "just taken"),
         ]
         if (entries, note) != (self._entries, self._note):
@@ -150,6 +163,14 @@ class PoolLegend(QWidget):
         if edge is not None:
             painter.fillRect(box, QColor(int(edge[hue])))
             painter.fillRect(box.adjusted(2, 2, -2, -2), QColor(shades.background) if kind == "glow" else body)
+            return
+        if kind == "hit":
+            painter.fillRect(box, QColor(shades.selection))
+            painter.fillRect(box.adjusted(3, 3, -3, -3), body)
+            return
+        if kind == "empty":
+            painter.fillRect(box, QColor(int(shades.barred[1 + SEQUENCE_HUES + hue])))
+            painter.fillRect(box, QBrush(QColor(int(shades.hatch[hue])), Qt.BrushStyle.BDiagPattern))
             return
         painter.fillRect(box, body)
         if kind == "used":  # two thirds full: brightness and bar are fill

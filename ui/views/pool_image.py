@@ -14,10 +14,11 @@ from ui.paint import cell_image
 from ui.paint.cell_image import Bars, Colours
 from ui.paint.cells import Grid, Window
 from ui.state import EngineState
-from ui.views.pool_shades import BLANK, FULL, HUES, POINTED, SELECTED, Shades, rank
+from ui.views.pool_shades import BLANK, FIRST_USED, FULL, HUES, POINTED, SELECTED, Shades, rank
 
 BARRED = 8  # px: from this pitch on fill is a bar, below it a shade
 GLOW = 4  # steps for which a block just taken glows; more when a frame covers more
+FLASH = 8  # steps for which a prefix hit is seen: it is rarer, and the more telling
 
 
 class PoolImage:
@@ -64,6 +65,7 @@ class PoolImage:
         image = self._bodies(ranks, lit, grid, barred)
         if barred:
             self._bars(image, ranks, lit, grid)
+            self._hatched(image, ranks, lit, grid)
         self._dots(image, ranks, lit, grid)
         self._rings(image, state, grid, window, selected, chosen, pointed)
         return image
@@ -97,7 +99,9 @@ class PoolImage:
     ) -> Colours:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
         self._blank(ranks, grid, window)
-        for blocks, mark in ((selected, SELECTED), (_one(chosen), SELECTED), (_one(pointed), POINTED)):
+        hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self._flash)
+        seen = np.concatenate((hits, selected, _one(chosen)))
+        for blocks, mark in ((seen, SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
             ranks[rows // grid.fold, columns // grid.fold] = mark
         shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
@@ -121,6 +125,14 @@ class PoolImage:
         colours = self._hues("full", found % HUES, None if lit is None else lit[rows, columns])
         cell_image.bars(image, Bars(rows, columns, share, colours), grid)
 
+    def _hatched(self, image: Colours, ranks: NDArray, lit: NDArray | None, grid: Grid) -> None:
+        """Used blocks without a token."""
+        rows, columns = np.nonzero((ranks >= FIRST_USED) & (ranks < FIRST_USED + HUES))
+        if len(rows):
+            hues = ranks[rows, columns] - FIRST_USED
+            colours = self._hues("hatch", hues, None if lit is None else lit[rows, columns])
+            cell_image.hatch(image, rows, columns, colours, grid)
+
     def _dots(self, image: Colours, ranks: NDArray, lit: NDArray | None, grid: Grid) -> None:
         rows, columns = np.nonzero((ranks > 0) & (ranks <= HUES))
         if len(rows):
@@ -135,6 +147,7 @@ class PoolImage:
         low, high = window.top * grid.columns, min(grid.count, window.bottom * grid.columns)
         around = shades.calm if len(selected) and shades.calm is not None else shades
         self._glowing(image, state, grid, window, low, high, around)
+        self._flashing(image, state, grid, window, low, high, around)
         shared = low + np.flatnonzero(state.refcount[low:high] > 1)
         self._ring(image, shared, around.ring[state.owner[shared] % HUES], grid, window)
         for blocks, tone in ((selected, shades.selection), (_one(pointed), shades.pointed)):
@@ -152,6 +165,23 @@ class PoolImage:
             age = (state.step - state.since[fresh]) / self._glow
             tone = _blend(shades.glow[state.owner[fresh] % HUES], shades.background, 1 - age)
             self._ring(image, fresh, tone, grid, window)
+
+    def _flashing(
+        self, image: Colours, state: EngineState, grid: Grid, window: Window, low: int, high: int, shades: Shades
+    ) -> None:
+        """Blocks that a sequence just got from the prefix cache: a thick bright frame that fades into the cell."""
+        fresh = low + _hits(state, slice(low, high), self._flash)
+        if len(fresh):
+            hues = state.owner[fresh] % HUES
+            light = 1 - (state.step - state.hit[fresh]) / self._flash
+            white = np.full(len(fresh), shades.selection, np.uint32)
+            thick = max(1, min(grid.width, grid.height) // 8)
+            self._ring(image, fresh, _blend(white, shades.full[hues], light), grid, window, thick)
+            self._ring(image, fresh, _blend(white, shades.background, light), grid, window)
+
+    @property
+    def _flash(self) -> int:
+        return max(FLASH, self._glow)
 
     @staticmethod
     def _ring(
@@ -175,6 +205,12 @@ def blocks_of(state: EngineState, seq: int | None) -> NDArray[np.intp]:
     return table[table != NONE].astype(np.intp)
 
 
+def _hits(state: EngineState, blocks: slice, steps: int) -> NDArray[np.intp]:
+    """Which of some used blocks came from the prefix cache in the last steps."""
+    hit = state.hit[blocks]
+    return np.flatnonzero((hit > max(0, state.step - steps)) & (state.blocks_state[blocks] == USED))
+
+
 def _one(block: int | None) -> NDArray[np.intp]:
     return np.array([] if block is None else [block], np.intp)
 
@@ -193,7 +229,7 @@ def _inside(blocks: NDArray, grid: Grid, window: Window) -> tuple[NDArray[np.int
     return rows - window.top, columns - window.left
 
 
-def _blend(colour: Colours, below: int, share: NDArray) -> Colours:
+def _blend(colour: Colours, below: int | Colours, share: NDArray) -> Colours:
     mixed = np.zeros(len(colour), np.uint32)
     for shift in (0, 8, 16):
         top, under = (colour >> shift & 0xFF).astype(np.float64), below >> shift & 0xFF

@@ -26,6 +26,7 @@ FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
 _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
 _CACHED_SHARE = 0.24
 _DOT_SHARE = 0.62
+_HATCH_SHARE = 0.68  # of the hue in the lines over an empty block
 _PART_SHARE, _REST_SHARE = 0.52, 0.20  # filled and empty part under a number: one ink reads on both
 _CALM_SHARE = 0.42  # of everything that is not the selected sequence's, over the panel
 _RING_SHARE = 0.28  # of the hue in the outline of a shared block; the rest is the selection's near-white
@@ -50,6 +51,7 @@ class Shades:
         flat: by rank, fill told by shade. barred: by rank, for cells whose fill is painted as a bar: partly filled
             ones have the shade of empty ones.
         full, dot, ring: by hue: a full block, the dot of a cached one, the outline of a shared one.
+        hatch: by hue: the lines over a used block without tokens.
         part, rest: by hue: what is filled and what is empty of a block that a number stands on.
         background, selection, pointed: single colours.
         calm: the same, turned down, for all that a selection leaves aside; its own `calm` is None.
@@ -75,6 +77,7 @@ class Shades:
         self.full = packed(hues)
         self.part, self.rest = (packed(_mix(hues, panel, share)) for share in (_PART_SHARE, _REST_SHARE))
         self.dot = packed(_mix(hues, free, _DOT_SHARE))
+        self.hatch = packed(_mix(hues, panel, _HATCH_SHARE))
         self.ring = packed(_mix(hues, light, _RING_SHARE))
         self.glow = packed(_mix(hues, panel, 0.75))
         self.background = int(packed(panel[None])[0])
@@ -84,7 +87,7 @@ class Shades:
 
     def _turned_down(self, panel: NDArray) -> Shades:
         calm = copy(self)
-        for name in ("flat", "barred", "full", "dot", "ring", "glow"):
+        for name in ("flat", "barred", "full", "dot", "hatch", "ring", "glow"):
             colours = getattr(self, name)
             rgb = np.stack([colours >> shift & 0xFF for shift in (16, 8, 0)], axis=1).astype(np.float64)
             setattr(calm, name, packed(_mix(rgb, panel, _CALM_SHARE)))
