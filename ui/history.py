@@ -25,10 +25,11 @@ KEPT_PASSES = 2_000
 KEPT_MARKS = 2_000
 
 _COLUMNS: dict[str, type] = dict.fromkeys(
-    ("step", "start", "clock", "end", "schedule", "draft", "forward", "sample", "commit", "resident"), np.int64
+    ("step", "start", "clock", "end", "schedule", "draft", "swap", "forward", "sample", "commit", "resident"),
+    np.int64
 ) | dict.fromkeys(
     ("prefill", "decode", "accepted", "rejected", "emitted", "budget", "batch_cap", "gamma", "running", "waiting",
-     "used", "cached", "free", "shared", "rows"), np.int32
+     "used", "cached", "free", "shared", "rows", "recomputed"), np.int32
 ) | {"bound": np.uint8}  # fmt: skip
 
 
@@ -56,8 +57,8 @@ class Pass(NamedTuple):
 class Columns:
     """A stretch of the history, one entry a step. Times are ns: start monotonic, clock and end engine clock,
     schedule … commit durations. Tokens: prefill, decode (own tokens of decode rows), accepted and rejected
-    (drafts kept and not kept; they sum to all that was scheduled), emitted. Blocks: used, cached, free, shared.
-    resident: RSS of the engine, bytes."""
+    (drafts kept and not kept; they sum to all that was scheduled), emitted; recomputed: of those
+    scheduled, computed before. Blocks: used, cached, free, shared. resident: RSS of the engine, bytes."""
 
     step: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -65,6 +66,7 @@ class Columns:
     end: NDArray[np.int64]
     schedule: NDArray[np.int64]
     draft: NDArray[np.int64]
+    swap: NDArray[np.int64]
     forward: NDArray[np.int64]
     sample: NDArray[np.int64]
     commit: NDArray[np.int64]
@@ -84,6 +86,7 @@ class Columns:
     free: NDArray[np.int32]
     shared: NDArray[np.int32]
     rows: NDArray[np.int32]
+    recomputed: NDArray[np.int32]
     bound: NDArray[np.uint8]
 
     def __len__(self) -> int:
@@ -224,13 +227,13 @@ class History:
         prefill, own, drafted, accepted, emitted, rows = _totals(done.rows)
         values = (
             record.step, record.start, record.clock, record.end_clock,
-            timing.schedule, timing.draft, timing.forward, timing.sample, timing.commit,
+            timing.schedule, timing.draft, timing.swap, timing.forward, timing.sample, timing.commit,
             state.memory.resident if state.memory else 0,
             prefill, own, accepted, drafted - accepted, emitted,
             record.budget.tokens, settings.max_batch,
             settings.draft_length if settings.draft_method != "off" else 0,
             record.running, record.waiting, record.used, record.cached, record.free, state.shared, rows,
-            BOUNDS.index(record.bound),
+            record.recomputed, BOUNDS.index(record.bound),
         )  # fmt: skip
         for buffer, value in zip(self._buffers.values(), values, strict=True):
             buffer[place] = value

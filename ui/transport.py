@@ -92,5 +92,5 @@ class Transport:
         columns = self._mirror.history.slice(max(0, self._mirror.history.last - 49))
         if not len(columns):
             return 0.0
-        total = columns.schedule + columns.draft + columns.forward + columns.sample + columns.commit
+        total = columns.schedule + columns.draft + columns.swap + columns.forward + columns.sample + columns.commit
         return float(np.median(total)) / 1e9

@@ -1,4 +1,5 @@
-"""What each step computed: tokens by kind as stacked bars, what bound the step, and where its time went.
+"""What each step computed: tokens by kind as stacked bars, what bound the step, what preemption cost it, and where its
+time went.
 
 A bar that holds several steps shows the one with the most tokens, so that no peak is lost; the strips under it
 show the same step.
@@ -14,7 +15,7 @@ from PySide6.QtGui import QPainter, QWheelEvent
 
 from engine.config import AUTO
 from engine.records import PREFILL
-from ui import explain
+from ui import explain, pressure
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.history import BOUNDS, Columns
@@ -68,7 +69,9 @@ class BatchView(PaintedView):
         if history.last and history.first <= step <= history.last:
             at = history.slice(step, step)
             bound = explain.BOUNDS[BOUNDS[int(at.bound[0])]] if len(at.step) else ""
-            self.summarise(f"step {step:,} · {explain.count(int(at.budget[0]), 'token')} budget · bound by: {bound}")
+            words = f"step {step:,} · {explain.count(int(at.budget[0]), 'token')} budget · bound by: {bound}"
+            now = pressure.lately(history, step)
+            self.summarise(f"{now.words} · {words}" if now.thrashes else words)
         else:
             self.summarise("")
         self.update()
@@ -96,15 +99,22 @@ class BatchView(PaintedView):
         strip = theme.px(6)
         time_height = max(theme.px(20), (bottom - y) // 5) if with_time else 0
         plot = QRect(inner.left(), y + marks_row, inner.width() - gutter, 0)
-        plot.setBottom(bottom - time_height - time_head - strip - theme.px(8 if with_time else 2))
-        if plot.height() < theme.px(16) or plot.width() < theme.px(40):
+        if plot.width() < theme.px(40):
             return
         self._plot = plot
         columns, pick = self._prepare(plot.width())
+        pressed = line if with_time and (columns.recomputed.any() or columns.swap.any()) else 0
+        plot.setBottom(bottom - time_height - time_head - strip - pressed - theme.px(8 if with_time else 2))
+        if plot.height() < theme.px(16):
+            return
         self._at = self._shown_bar(len(pick))
         strip_at = QRect(plot.left(), plot.bottom() + theme.px(3), plot.width(), strip)
         self._draw_tokens(painter, plot, columns, pick, gutter)
         self._strips.draw_bound(painter, strip_at, columns, pick, gutter, self._at)
+        if pressed:
+            under = QRect(plot.left(), strip_at.bottom() + theme.px(3), plot.width(), pressed - theme.px(3))
+            self._strips.draw_pressure(painter, under, columns, pick, gutter)
+            strip_at.setBottom(under.bottom())
         low = strip_at.bottom()
         words = QRect(plot.left(), low + 1, plot.width(), 0)
         if with_time:

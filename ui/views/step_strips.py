@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
-from ui import explain
+from ui import explain, pressure
 from ui.history import BOUNDS, Columns, History
 from ui.paint.bars import BarStack, Strip, argb
 from ui.paint.histogram import SteadyTop
@@ -19,6 +19,7 @@ from ui.views.step_axis import StepAxis
 TIMES = (
     ("forward", "forward", "weights"),
     ("draft", "draft", "accent"),
+    ("swap", "swap", "host_pool"),
     ("sample", "sample", "kv_cached"),
     ("schedule", "schedule", "rest"),
     ("commit", "commit", "graphs"),
@@ -33,9 +34,9 @@ BOUND_COLORS = {
 TYPICAL = 0.98  # a rare stall must not flatten all other steps: the scale follows this quantile
 
 
-def total(columns: Columns) -> NDArray:
-    """Tokens computed by each step, drafts included."""
-    return columns.decode + columns.accepted + columns.rejected + columns.prefill
+total = pressure.tokens_of
+# the price of preemption: tokens computed again, time of copies to the host and back; lowest first
+PRESSURE = ("danger", "host_pool")
 
 
 class StepStrips:
@@ -44,6 +45,7 @@ class StepStrips:
     def __init__(self, view: PaintedView, axis: StepAxis):
         self._view, self._axis = view, axis
         self._bounds, self._times, self._top = Strip(), BarStack(), SteadyTop()
+        self._pressure = BarStack()
 
     def draw_bound(
         self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int, at: int
@@ -59,6 +61,22 @@ class StepStrips:
             line = view.line()
             side = QRect(strip.right() + theme.px(6), strip.center().y() - line // 2, gutter, line)
             write(painter, side, words, theme.font("small"), theme.color("text_dim"))
+
+    def draw_pressure(self, painter: QPainter, strip: QRect, columns: Columns, pick: NDArray, gutter: int) -> None:
+        """How much of each step was the price of preemption, the strip's height being all of it; beside it what it
+        comes to lately."""
+        view, theme = self._view, self._view.theme
+        painter.fillRect(strip, theme.color("free"))
+        colors = [argb(theme.color(token)) for token in PRESSURE]
+        values = pressure.shares(columns)[:, pick]
+        painter.drawImage(
+            self._axis.left, strip.top(), self._pressure.render(values, 1.0, strip.height(), self._axis.bar, 0, colors)
+        )
+        now = pressure.lately(view.context.mirror.history, view.context.cursor.step)
+        if gutter and now.any:
+            side = QRect(strip.right() + theme.px(6), strip.top(), gutter, strip.height())
+            words = f"{'thrash' if now.thrashes else 'redone'} {100 * max(now):.0f} %"
+            write(painter, side, words, theme.font("small"), theme.color("danger" if now.thrashes else "text_dim"))
 
     def draw_times(
         self, painter: QPainter, plot: QRect, head: QRect, columns: Columns, pick: NDArray, gutter: int, at: int
@@ -111,6 +129,8 @@ def describe(history: History, low: int, high: int) -> str:
         f"prefill {value['prefill']:,} · decode {value['decode']:,} · drafted ✓ {value['accepted']:,} "
         f"✕ {value['rejected']:,} (γ {value['gamma']})",
         f"{explain.count(value['emitted'], 'token')} came out",
+        *([f"{explain.count(value['recomputed'], 'token')} computed again, after a preemption"] if value["recomputed"]
+          else []),
         f"bound by: {explain.BOUNDS[BOUNDS[value['bound']]]}",
         f"{value['running']:,} running of at most {value['batch_cap']:,}, {value['waiting']:,} waiting",
         f"blocks: {value['used']:,} used, {value['cached']:,} cached, {value['free']:,} free",
