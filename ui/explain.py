@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from engine.config import AUTO
-from engine.formulas import GIB, KIB, MIB, accept_probability
-from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED, StepBudget
+from engine.formulas import GIB, KIB, MIB, accept_probability, blocks_for
+from engine.records import ACCEPTED, BONUS, DISCARDED, NONE, REJECTED, RESAMPLED, Preempted, StepBudget
 from ui.payoff import Payoff
 
 NEAR = 0.2  # a step this close to the time aimed at is as long as it should be: chunks are cut to whole grains
@@ -44,6 +44,11 @@ SETTINGS = {
     "top_k": "top-k",
     "top_p": "top-p",
     "min_p": "min-p",
+}
+CAUSES = {
+    "max_batch": "a smaller batch was set",
+    "resize": "a smaller pool was set",
+    "block_size": "another block size was set",
 }
 REASONS = {
     "stop": "ended by itself",
@@ -196,3 +201,22 @@ def _digits(value: float) -> str:
     if value >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}" if value else "0"
+
+
+def preempted(lost: int, swapped: int) -> str:
+    """What became of a preempted sequence, in few words: moved to the host, or to be computed again."""
+    return f"on the host {swapped:,} tok" if swapped else f"preempted ↺ {lost:,} tok"
+
+
+def fate(event: Preempted, block_size: int) -> str:
+    """A preemption in a sentence: whose need it was, and what became of what was computed."""
+    if event.by != NONE:
+        why = f"seq {event.by} needed {count(event.needed, 'block')}" if event.needed else f"for seq {event.by}"
+    else:
+        why = CAUSES.get(event.cause, event.cause)
+    parts = [why]
+    if event.swapped:
+        parts.append(f"moved to the host: {count(blocks_for(event.swapped, block_size), 'block')}, {size(event.bytes)}")
+    if event.lost:
+        parts.append(f"{count(event.lost, 'token')} to compute again")
+    return " · ".join([*parts, *([event.note] if event.note else [])])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.records import SAMPLED, SequenceState, Submitted
+from engine.records import SAMPLED, Preempted, SequenceState, Submitted
 
 Piece = tuple[str, int, int]  # text, origin (records.ORIGINS), step
 
@@ -37,6 +37,7 @@ class SequenceInfo:
         one_each_from: index of the first piece from which on each stands for one token.
         preempted: waits after having run.
         lost: computed tokens that its latest preemption threw away.
+        fate: that preemption, whole; None where only a keyframe told of it.
         swapped: tokens that wait in the host pool.
         reserved: its table was made for its limit at admission.
         held: the blocks of its table when it last let go of them.
@@ -44,10 +45,10 @@ class SequenceInfo:
     """
 
     __slots__ = (
-        "accepted", "admitted", "arrival", "cached_tokens", "computed", "drafted", "finish_clock", "finish_reason",
-        "finish_step", "first_token", "held", "known", "label", "last_token", "limit", "lost", "max_tokens", "number",
-        "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt", "prompt_tokens", "reserved",
-        "row", "row_step", "seq", "status", "swapped",
+        "accepted", "admitted", "arrival", "cached_tokens", "computed", "drafted", "fate", "finish_clock",
+        "finish_reason", "finish_step", "first_token", "held", "known", "label", "last_token", "limit", "lost",
+        "max_tokens", "number", "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt",
+        "prompt_tokens", "reserved", "row", "row_step", "seq", "status", "swapped",
     )  # fmt: skip
 
     def __init__(self, seq: int, number: int = 0, prompt_tokens: int = 0):
@@ -74,6 +75,7 @@ class SequenceInfo:
         self.one_each_from = 0
         self.preempted = False
         self.lost = 0
+        self.fate: Preempted | None = None
         self.reserved = False
         self.swapped = 0
         self.held = _NO_BLOCKS

@@ -12,6 +12,7 @@ from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -219,12 +220,15 @@ class EngineState(Blocks):
         elif isinstance(event, Preempted):
             info.status, info.preempted = "waiting", True
             info.computed, info.lost, info.reserved = 0, event.lost, False
-            info.swapped = event.swapped
+            info.swapped, info.fate = event.swapped, event
             info.preemptions += 1
             _discard(self.running, event.seq)
             self._enqueue(self.waiting, event.seq)
         elif isinstance(event, Dropped):
             info.lost, info.swapped = event.lost, 0
+            if info.fate is not None:
+                why = "the host pool was made smaller" if event.cause == "swap_blocks" else "blocks of another size"
+                info.fate = msgspec.structs.replace(info.fate, lost=event.lost, swapped=0, bytes=0, note=why)
 
     def _enqueue(self, queue: list[int], seq: int) -> None:
         """Both queues are in order of priority, then arrival; sequence numbers are given in order of arrival."""

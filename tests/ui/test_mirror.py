@@ -54,8 +54,10 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
 def assert_same(one: EngineState, other: EngineState) -> None:
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    for name in ("step", "clock", "running", "waiting", "used", "cached", "free", "shared", "settings", "memory"):
+    for name in ("step", "clock", "running", "waiting", "used", "cached", "free", "shared", "empty", "gaps", "settings",
+                 "memory"):
         assert getattr(one, name) == getattr(other, name), name
+    np.testing.assert_array_equal(one.hit, other.hit)
     for name in ("owner", "index", "filled"):
         np.testing.assert_array_equal(getattr(one.host, name), getattr(other.host, name))
     assert sorted(one.table_seqs) == sorted(other.table_seqs)

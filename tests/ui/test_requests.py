@@ -8,11 +8,12 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 
-from engine.records import Abort, Refused
+from engine.records import NONE, Abort, Dropped, Preempted, Refused
 from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
 from ui.paint.text_flow import TextFlow, style
 from ui.sequences import SequenceInfo
+from ui.state import Applied
 from ui.views.request_list import describe
 from ui.views.requests import RequestsView
 
@@ -195,6 +196,43 @@ def test_states_in_words():
     assert describe(info).right == "11/96 tokens"
     info.status, info.preempted, info.lost = "waiting", True, 212
     assert describe(info).state == "preempted ↺ 212 tok"
+    info.swapped = 200
+    assert describe(info).state == "on the host 200 tok"
+
+
+def preempt(view, **fields) -> str:
+    """The line above the text of a running sequence that was preempted so."""
+    state = view.context.mirror.live
+    seq = state.running[0]
+    event = Preempted(**{"seq": seq, "cause": "kv_blocks", "by": 5, "needed": 2, "lost": 0} | fields)
+    done = Applied()
+    state._begin(event, state.clock, done)
+    view.context.selection.choose(seq)
+    view.refresh(Kinds.ALL)
+    return view._told(state.info(seq))
+
+
+def test_a_preempted_request_says_who_needed_what_and_what_it_cost(view):
+    told = preempt(view, swapped=180, bytes=4_423_680)
+    assert "on the host 180 tok · seq 5 needed 2 blocks · moved to the host: 12 blocks, 4.22 MiB" in told
+
+
+def test_a_dropped_request_says_that_the_host_gave_it_up(view):
+    preempt(view, swapped=180, bytes=4_423_680)
+    state = view.context.mirror.live
+    seq = view.context.selection.seq
+    state._begin(Dropped(seq=seq, cause="swap_blocks", lost=180), state.clock, Applied())
+    told = view._told(state.info(seq))
+    assert "preempted ↺ 180 tok" in told and "180 tokens to compute again · the host pool was made smaller" in told
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [("max_batch", "a smaller batch"), ("resize", "a smaller pool"), ("block_size", "another block size")],
+)
+def test_a_setting_that_preempts_is_named(view, cause, words):
+    told = preempt(view, cause=cause, by=NONE, needed=0, lost=64, note="the host pool is full")
+    assert f"{words} was set · 64 tokens to compute again · the host pool is full" in told
 
 
 def test_ten_thousand_finished_requests_cost_no_more_than_a_screen(view):

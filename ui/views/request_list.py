@@ -48,7 +48,7 @@ def describe(entry: Entry, queue: int = 0) -> Row:
         return Row(entry.seq, name, entry.prompt, f"{explain.count(entry.output_tokens, 'token')} · {state}",
                    "warning" if entry.aborted else "text_faint", times if entry.ttft is not None else "")  # fmt: skip
     if entry.status == "waiting":
-        state = f"preempted ↺ {entry.lost:,} tok" if entry.preempted else "waiting"
+        state = explain.preempted(entry.lost, entry.swapped) if entry.preempted else "waiting"
         return Row(entry.seq, name, entry.prompt, state, "warning" if entry.preempted else "text_dim",
                    f"#{queue} in the queue" if queue else "")  # fmt: skip
     if entry.status == "running" and (entry.first_token == 0 or entry.computed < entry.prompt_tokens):

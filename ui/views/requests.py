@@ -229,6 +229,8 @@ class RequestsView(View):
         row = describe(info)
         parts = [row.name, row.state] if info.status in ("running", "waiting") else [row.name, explain.REASONS.get(
             info.finish_reason, info.finish_reason or info.status)]  # fmt: skip
+        if info.preempted and info.fate is not None:
+            parts.append(explain.fate(info.fate, self.context.cursor.state.block_size))
         parts.append(explain.count(info.output_tokens, "token"))
         if info.drafted:
             parts.append(f"✓ {info.accepted:,} of {info.drafted:,} drafts")

@@ -11,6 +11,7 @@ from PySide6.QtCore import QPointF, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap, QStaticText
 
 from engine.records import PREFILL
+from ui import explain
 from ui.sequences import SequenceInfo
 from ui.state import EngineState
 from ui.theme import SEQUENCE_HUES as HUES
@@ -26,7 +27,7 @@ def doing(info: SequenceInfo) -> tuple[str, str]:
     """What a sequence does, in words, and the theme's token for them."""
     if info.status == "waiting":
         if info.preempted:
-            return f"preempted ↺ {info.lost:,} tok", "warning"
+            return explain.preempted(info.lost, info.swapped), "warning"
         return "waiting", "text_faint"
     row = info.last_row
     if row is None or row.kind == PREFILL:
