@@ -25,10 +25,6 @@ class Pressure(NamedTuple):
         return max(self) > THRASH
 
     @property
-    def any(self) -> bool:
-        return max(self) > 0
-
-    @property
     def words(self) -> str:
         """'thrashing: 34 % of the tokens computed again, 3 % of the time swapping'; "" without any."""
         parts = [

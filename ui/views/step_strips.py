@@ -73,9 +73,10 @@ class StepStrips:
             self._axis.left, strip.top(), self._pressure.render(values, 1.0, strip.height(), self._axis.bar, 0, colors)
         )
         now = pressure.lately(view.context.mirror.history, view.context.cursor.step)
-        if gutter and now.any:
+        if gutter and now.words:
             side = QRect(strip.right() + theme.px(6), strip.top(), gutter, strip.height())
-            words = f"{'thrash' if now.thrashes else 'redone'} {100 * max(now):.0f} %"
+            what = "thrash" if now.thrashes else "redone" if now.recomputed >= now.swapping else "swap"
+            words = f"{what} {100 * max(now):.0f} %"
             write(painter, side, words, theme.font("small"), theme.color("danger" if now.thrashes else "text_dim"))
 
     def draw_times(
