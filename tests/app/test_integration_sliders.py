@@ -180,6 +180,27 @@ def test_prefix_cache_off_and_on(live: LiveWindow) -> None:
             assert all(s.cached == 0 for s in steps)
 
 
+def test_policies_are_obeyed_and_swapping_brings_its_pool(live: LiveWindow) -> None:
+    live.load(200, prompt=16, tokens=64)
+    live.pump(lambda: live.window.mirror.live.running)
+    for key, value in (("allocation", "reserved"), ("batching", "static"), ("admission", "chunk")):
+        since = Since(live)
+        click(live, key, value)
+        count = len(since.steps)
+        live.pump(lambda s=since, c=count: len(s.steps) > c + 8)
+        assert since.obeying(key, value)
+    since = Since(live)
+    click(live, "preemption", "swap")
+    count = len(since.steps)
+    live.pump(lambda: len(since.steps) > count + 8)
+    assert since.answer("swap_blocks").settings.swap_blocks == SETTINGS.kv_blocks
+    assert since.obeying("preemption", "swap")
+    assert live.window.mirror.live.host.num_blocks == SETTINGS.kv_blocks
+    click(live, "block_size", "8")
+    live.pump(lambda: live.window.mirror.live.block_size == 8)
+    assert live.window.controls.segments["block_size"].value == 8
+
+
 def test_chunked_prefill_off_needs_the_budget_and_says_so(live: LiveWindow) -> None:
     controls = live.window.controls
     live.load(200, prompt=100, tokens=30)
