@@ -1,12 +1,15 @@
 """Greedy float32 output of the default model is token-equal to transformers', whatever the settings.
 
-A pairwise cover of the settings, and a run whose settings are dragged at random within their limits, between steps
-and pauses. The real model and runner in this process, loaded once; invariants are checked as it goes.
+A pairwise cover of the settings, its runs side by side in processes of their own, and a run in this process whose
+settings are dragged at random within their limits, between steps and pauses. The real model and runner; invariants are
+checked as it goes.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 import torch
@@ -19,30 +22,23 @@ from engine.model.store import resolve
 from engine.model.weights import load
 from engine.records import ROW, StepRecord, unpack
 from engine.runner.cpu import CpuRunner
+from tests.support.covered import Covered, under_way
 from tests.support.oracle import references
 from tests.support.served import serve, start
 
 
 @pytest.fixture(scope="module")
-def runners() -> dict[int, CpuRunner]:
-    """One runner a block size, on the same weights."""
-    files, device = resolve("default"), torch.device("cpu")
-    config, weights = load(files, torch.float32, device)
-    return {size: CpuRunner(config, weights, files.name, torch.float32, device, size, 4) for size in (16, 32)}
+def covered() -> Iterator[dict[Combination, Future[Covered]]]:
+    with under_way(PAIRWISE) as runs:
+        references()  # meanwhile
+        yield runs
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("combination", PAIRWISE, ids=str)
-def test_token_equal_under_a_pairwise_cover(combination: Combination, runners):
-    engine = start(runners[combination.block_size], combination.settings())
-
-    def squeeze(step: int, record: StepRecord) -> None:
-        changes = combination.change_at(step)
-        if changes:
-            engine.change(changes)
-
-    outputs, preempted = serve(engine, [reference.prompt for reference in references()], NEW_TOKENS, squeeze)
+def test_token_equal_under_a_pairwise_cover(combination: Combination, covered):
+    outputs, preempted = covered[combination].result()
     report = compare(outputs, references())
     print(f"{combination}: {report}")
     assert report.equal, str(report)
@@ -61,11 +57,13 @@ def obeys(record: StepRecord) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_token_equal_while_paused_stepped_and_dragged(runners):
+def test_token_equal_while_paused_stepped_and_dragged():
     """Every live setting moves at random within its limits while the engine runs, pauses and steps."""
     rng = random.Random(11)
     size = 16
-    engine = start(runners[size], Combination(16, size, 256, 4, False, True).settings())
+    files, device = resolve("default"), torch.device("cpu")
+    runner = CpuRunner(*load(files, torch.float32, device), files.name, torch.float32, device, size, 4)
+    engine = start(runner, Combination(16, size, 256, 4, False, True).settings())
     made, refused = set(), 0
 
     def drag(step: int, record: StepRecord) -> None:
