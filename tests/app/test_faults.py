@@ -98,7 +98,7 @@ def test_every_setting_out_of_its_range_is_refused_before_the_engine_starts(caps
     for value in (limit.low - 1, limit.high + 1):
         assert main(["generate", "--prompt", "x", "--set", f"{key}={int(value) if whole else value}"]) == 2
         told = capsys.readouterr().err
-        assert f"{key} " in told and "is outside" in told and "e+" not in told
+        assert key in told and ("is outside" in told or "must be one of" in told) and "e+" not in told
 
 
 def test_the_last_of_several_wins_and_a_slip_of_the_finger_makes_no_pool(capsys):
