@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -10,6 +11,9 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # more than the smallest machine's cores only makes tests slower
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # turns at a barrier; `engine.worker` says why
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell; programs under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, settings
