@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,12 @@ def test_an_interrupted_run_stops_what_it_started(tmp_path, number, code):
         while not fake_peer.pids(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(process.pid, number)
-        assert process.wait(30) == code
+        try:
+            assert process.wait(30) == code
+        except BaseException:  # lest leaving the block waits for it
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
         assert b"Traceback" not in process.stderr.read()
     assert_all_gone(tmp_path, 1)
 
