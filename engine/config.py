@@ -13,7 +13,8 @@ import msgspec
 
 DraftMethod = Literal["off", "ngram"]
 # The form of the weights: "file" is a GGUF file's own 4 or 8 bits, "int8" any checkpoint rounded to 8; both CPU only.
-# Keys and values are of the same floats, float16 in the CPU's compiled program (file, int8, bfloat16). "auto": see engine/runner/forms.py.
+# Keys and values are of the same floats, float16 in the CPU's compiled program (file, int8, bfloat16).
+# "auto": see engine/runner/forms.py.
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]
 Preemption = Literal["recompute", "swap"]  # what becomes of a preempted sequence's K/V: forgotten, or moved to the host
