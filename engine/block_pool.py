@@ -24,6 +24,10 @@ from numpy.typing import NDArray
 from engine.records import BLOCK, CACHED, EVICTED, FREE, HIT, NONE, SHARED, USED
 from engine.sequence import Sequence
 
+# a block that can be found from now on: block, logical index, whose tokens, its hash, its parent's (b"" for a first
+# block), the tokens; without a hash: one that can't any more, and block NONE for all of them
+SealNote = tuple[int, int, int, bytes, bytes, list[int]]
+
 
 class BlockPool:
     def __init__(self, num_blocks: int, block_size: int):
@@ -32,6 +36,7 @@ class BlockPool:
         self._told = num_blocks  # size at the last drain
         self._table_changes: list[tuple[int, int, int]] = []
         self._cache_notes: list[tuple[int, ...]] = []
+        self._seal_notes: list[SealNote] = []
         self._lay_out(num_blocks, block_size)
 
     def _lay_out(self, num_blocks: int, block_size: int) -> None:
@@ -188,12 +193,14 @@ class BlockPool:
         count = sequence.computed // self.block_size
         if sequence.sealed >= count or sequence.reserved:
             return
-        hashes = self.hash_blocks(sequence, count)
+        hashes, size = self.hash_blocks(sequence, count), self.block_size
         for index in range(sequence.sealed, count):
             block = sequence.table[index]
             if hashes[index] not in self._block_of and block not in self._hash_of:
                 self._block_of[hashes[index]] = block
                 self._hash_of[block] = hashes[index]
+                parent, tokens = hashes[index - 1] if index else b"", sequence.tokens[index * size : (index + 1) * size]
+                self._seal_notes.append((block, index, sequence.seq, hashes[index], parent, tokens))
         sequence.sealed = count
 
     def drop_cache(self) -> None:
@@ -203,6 +210,7 @@ class BlockPool:
         self._cached.clear()
         self._hash_of.clear()
         self._block_of.clear()
+        self._forgotten(NONE)
 
     # --- size ---
 
@@ -211,6 +219,7 @@ class BlockPool:
         assert not self.used_count
         self._lay_out(num_blocks, block_size)
         self._lowest = 0  # every block is told
+        self._forgotten(NONE)
         self.releases += 1
 
     def resize(self, num_blocks: int) -> None:
@@ -221,6 +230,7 @@ class BlockPool:
             for block in [b for b in self._cached if b >= num_blocks]:
                 del self._cached[block]
                 del self._block_of[self._hash_of.pop(block)]
+                self._forgotten(block)
             self._free = {b: None for b in self._free if b < num_blocks}
             self._touched = {b for b in self._touched if b < num_blocks}
             for values in self._arrays:
@@ -272,6 +282,15 @@ class BlockPool:
         notes, self._cache_notes = self._cache_notes, []
         return notes
 
+    def take_seal_notes(self) -> list[SealNote]:
+        """Which blocks became findable since the last call, and which ceased to be, in order."""
+        notes, self._seal_notes = self._seal_notes, []
+        return notes
+
+    def findable(self) -> dict[int, bytes]:
+        """Every block that a prompt can find, with its hash."""
+        return self._hash_of.copy()
+
     # --- within ---
 
     @property
@@ -282,6 +301,9 @@ class BlockPool:
         """Of a cached block."""
         steps, ns = self.step - self._left_step[block], self.clock - self._left_clock[block]
         self._cache_notes.append((kind, block, seq, self.owner[block], steps, ns))
+
+    def _forgotten(self, block: int) -> None:
+        self._seal_notes.append((block, 0, NONE, b"", b"", []))
 
     def _take(self, sequence: Sequence, block: int) -> None:
         """A block without contents, owned alone, at the end of the table."""
@@ -304,6 +326,7 @@ class BlockPool:
         block, _ = self._cached.popitem(last=False)
         self._note(EVICTED, block, seq)
         del self._block_of[self._hash_of.pop(block)]
+        self._forgotten(block)
         return block
 
     def _release(self, block: int, seq: int) -> None:

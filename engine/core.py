@@ -22,6 +22,7 @@ from engine.config import Limit, LiveSettings, SettingRefused
 from engine.host_pool import HostPool
 from engine.keyframe import take_keyframe
 from engine.pool_memory import Copier, acquire, release
+from engine.prefix_log import PrefixLog
 from engine.records import (
     Aborted,
     Between,
@@ -83,6 +84,7 @@ class Engine:
         self._events: list[Event] = []  # since the last record
         self.host = HostPool(settings.swap_blocks, runner.model.kv_bytes_per_token * runner.block_size)
         self.scheduler = Scheduler(self.pool, self.host, settings, self._events)
+        self._prefixes = PrefixLog(self.pool, self.texts)
         self._live: dict[int, Sequence] = {}  # unfinished ones, by request number
         self._last_seq = 0
         self._seed = seed
@@ -214,6 +216,7 @@ class Engine:
         done = self._commit(plan, outcomes, sampled - self._held)
         memory = self._sample_memory()
         blocks, tables, host, events = self._drain(budget)
+        sealed, sealed_text = self._prefixes.drain(events)
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
         drafts = records.pack(done.drafts, records.DRAFT)
@@ -253,6 +256,8 @@ class Engine:
             empty=self.pool.empty,
             gaps=self.scheduler.admission.gaps,
             cache=records.pack(self.pool.take_cache_notes(), records.CACHE),
+            sealed=sealed,
+            sealed_text=sealed_text,
             recomputed=done.recomputed,
             swapped=self._copier.take(),
             host=host,
@@ -269,6 +274,7 @@ class Engine:
             return None
         memory = self._sample_memory()
         blocks, tables, host, events = self._drain(budget := self._budget())
+        sealed, sealed_text = self._prefixes.drain(events)
         return Between(
             v=records.SCHEMA,
             after=self.last_step,
@@ -284,17 +290,21 @@ class Engine:
             settings=self.settings,
             swapped=self._copier.take(),
             host=host,
+            sealed=sealed,
+            sealed_text=sealed_text,
             budget=budget,
             memory=memory,
         )
 
     def keyframe(self) -> Keyframe:
         """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
-        return take_keyframe(self.last_step, self.now(), self.settings, self._told[1], self.scheduler, self._memory)
+        told = self.settings, self._told[1]
+        return take_keyframe(self.last_step, self.now(), *told, self.scheduler, self._prefixes, self._memory)
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
         self.scheduler.check()
+        self._prefixes.check()
         queued = (*self.scheduler.running, *self.scheduler.waiting)
         assert {s.number: s for s in queued} == self._live and len(queued) == len(self._live)
         assert self.runner.num_blocks == self.pool.num_blocks

@@ -1,6 +1,7 @@
 """The whole state as one record, read from the pool, the tables and the queues themselves.
 
-It never looks at what the step records said, so that a reader who followed them can be judged by it.
+It never looks at what the step records said, so that a reader who followed them can be judged by it. Only the prefix
+cache's words are the log's: the tokens of a block that nobody holds are nowhere else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import numpy as np
 
 from engine import records
 from engine.config import LiveSettings
+from engine.prefix_log import PrefixLog
 from engine.records import PROMPT_SHOWN, Keyframe, Memory, StepBudget
 from engine.scheduler import Scheduler
 
@@ -19,10 +21,12 @@ def take_keyframe(
     settings: LiveSettings,
     budget: StepBudget,
     scheduler: Scheduler,
+    prefixes: PrefixLog,
     memory: Memory | None,
 ) -> Keyframe:
     pool, running, waiting = scheduler.pool, scheduler.running, scheduler.waiting
     tables = [s.table for s in running]  # who waits holds nothing
+    sealed, sealed_text = prefixes.whole()
     return Keyframe(
         v=records.SCHEMA,
         step=step,
@@ -43,5 +47,8 @@ def take_keyframe(
         host_owner=np.array(scheduler.host.owner, dtype="<u4").tobytes(),
         host_index=np.array(scheduler.host.index, dtype="<u4").tobytes(),
         host_filled=np.array(scheduler.host.filled, dtype="<u2").tobytes(),
+        sealed=sealed,
+        sealed_text=sealed_text,
+        prefix_use=prefixes.use,
         memory=memory,
     )

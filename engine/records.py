@@ -61,6 +61,10 @@ CACHE = np.dtype([
     ("steps", "<u4"),
     ("ns", "<u8"),
 ])
+# a full block that a prompt can find from now on: its index in the table of `seq`, which computed it, its hash and that
+# of the block before it (0: it is a prompt's first). Hash 0: it can't be found any more; block NONE: none can. Hashes
+# are chained, so equal ones mean equal prefixes; the records carry the first 8 bytes of the pool's own
+SEAL = np.dtype([("block", "<u4"), ("index", "<u4"), ("seq", "<u4"), ("hash", "<u8"), ("parent", "<u8")])
 # an output token; `position` counts from the sequence's first prompt token
 TOKEN = np.dtype([("seq", "<u4"), ("position", "<u4"), ("token", "<u4"), ("origin", "u1")])
 ORIGINS = ("sampled", "accepted", "resampled", "bonus")
@@ -304,6 +308,15 @@ class TopTokens(msgspec.Struct, frozen=True, kw_only=True):
     text: list[str] = []
 
 
+class PrefixUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the prefix cache was asked since the engine started, admissions after a preemption left out."""
+
+    requests: int = 0  # that asked
+    hits: int = 0  # requests that got anything
+    looked_up: int = 0  # tokens, of full blocks
+    hit: int = 0  # of those
+
+
 class StepBudget(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that a step may take. Where the engine finds them (`token_budget` 0), they are so many that the step
     takes about `goal`: `fixed`, and `each` for every token. All three are 0 where it doesn't: the number is set by
@@ -349,6 +362,8 @@ class StepRecord(_Struct):
     empty: int = 0  # used blocks without any
     gaps: int = 0  # blocks that nobody uses, in rows too short for the reservation that waits next
     cache: bytes = b""  # CACHE, in order
+    sealed: bytes = b""  # SEAL, in order
+    sealed_text: list[str] = []  # what the tokens of each say
     # the price of preemption: of all tokens computed in this step, and of the step's time
     recomputed: int = 0  # tokens that had been computed before
     swapped: Swapped | None = None  # since the last record
@@ -375,6 +390,8 @@ class Between(_Struct):
     budget: StepBudget  # what the next step would have, were it now
     swapped: Swapped | None = None
     host: bytes = b""
+    sealed: bytes = b""
+    sealed_text: list[str] = []
     memory: Memory | None = None
 
 
@@ -427,6 +444,10 @@ class Keyframe(_Struct):
     host_owner: bytes = b""  # <u4 per block
     host_index: bytes = b""  # <u4 per block
     host_filled: bytes = b""  # <u2 per block
+    # every block that a prompt can find, parents before their children
+    sealed: bytes = b""  # SEAL
+    sealed_text: list[str] = []
+    prefix_use: PrefixUse = PrefixUse()  # as of the last record
     memory: Memory | None = None
 
 

@@ -133,3 +133,7 @@ class TextStreams:
     def piece(self, token: int) -> str:
         """One token alone, for drafts: half a character is U+FFFD."""
         return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+    def span(self, tokens: list[int]) -> str:
+        """Some tokens in a row, for blocks: a character that the first or the last of them cuts in two is U+FFFD."""
+        return b"".join(map(self._tokenizer.token_bytes, tokens)).decode("utf-8", "replace")

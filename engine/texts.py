@@ -22,6 +22,9 @@ class Texts(Protocol):
     def piece(self, token: int) -> str:
         """One token alone."""
 
+    def span(self, tokens: list[int]) -> str:
+        """Some tokens in a row, out of any stream."""
+
 
 class NullTexts:
     """No text: every piece is empty and no stop string is ever met."""
@@ -36,4 +39,7 @@ class NullTexts:
         return ""
 
     def piece(self, token: int) -> str:
+        return ""
+
+    def span(self, tokens: list[int]) -> str:
         return ""

@@ -14,6 +14,7 @@ from engine.records import (
     HOST,
     NONE,
     ROW,
+    SEAL,
     TABLE,
     TOKEN,
     Aborted,
@@ -42,6 +43,7 @@ class Applier:
         self.blocks: list[tuple[int, int, int, int]] = [(FREE, 0, 0, NONE)] * first.settings.kv_blocks
         self.host = [_NOBODYS] * first.settings.swap_blocks
         self.tables: dict[int, list[int]] = {}
+        self.sealed: dict[int, tuple] = {}  # by block: the rest of records.SEAL, and the text
         self.live: dict[int, dict] = {}  # by seq; the fields of records.SequenceState
         self.outputs: dict[int, list[int]] = {}
         self.limits: dict[int, int] = {}
@@ -57,6 +59,13 @@ class Applier:
         self.host = self.host[: record.settings.swap_blocks] + [_NOBODYS] * more
         for block, *entry in unpack(record.host, HOST).tolist():
             self.host[block] = tuple(entry)
+        for (block, *seal), text in zip(unpack(record.sealed, SEAL).tolist(), record.sealed_text, strict=True):
+            if block == NONE:
+                self.sealed.clear()
+            elif seal[2]:
+                self.sealed[block] = (*seal, text)
+            else:
+                del self.sealed[block]
         for event in record.events:
             if not isinstance(event, Finished):
                 self._event(event)
@@ -99,6 +108,8 @@ class Applier:
             )
         )  # fmt: skip
         assert self.host == list(zip(*host, strict=True))
+        seals = zip(unpack(keyframe.sealed, SEAL).tolist(), keyframe.sealed_text, strict=True)
+        assert self.sealed == {block: (*seal, text) for (block, *seal), text in seals}
         flat = unpack(keyframe.table_blocks, "<u4").tolist()
         tables = {}
         lengths = unpack(keyframe.table_lengths, "<u4").tolist()

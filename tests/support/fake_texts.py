@@ -30,3 +30,6 @@ class LetterTexts:
 
     def piece(self, token: int) -> str:
         return chr(ord("a") + token)
+
+    def span(self, tokens: list[int]) -> str:
+        return "".join(map(self.piece, tokens))
