@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.records import CACHED, FREE, NONE
+from ui.prefixes import Sealed
 from ui.sequences import SequenceInfo
 from ui.state import EngineState
 
@@ -32,11 +33,9 @@ def tell(state: EngineState, block: int) -> Story:
     elif kind == CACHED:
         story = Story(f"block {block:,} · cached", seq=seq)
         story.lines.append(f"{_fill(state, block)} · kept for prefix hits until a row needs the block")
-        info = None if seq is None else state.info(seq)
-        if info is not None:
-            where = [i for i, held in enumerate(info.held.tolist()) if held == block]
-            if where:
-                _tokens(story, state, info, where[0], int(state.filled[block]))
+        entry = state.prefixes.get(block)
+        if entry is not None:
+            _found(story, state, entry)
         by = "" if seq is None else f" · of seq {seq}"
         story.lines.append(_since(state, block, "cached") + by)
     else:
@@ -61,6 +60,8 @@ def _used(state: EngineState, block: int, owner: int | None) -> Story:
         info = state.info(sharers[0][0])
     if info is not None and mine:
         _tokens(story, state, info, mine[0], int(state.filled[block]))
+    if (entry := state.prefixes.get(block)) is not None:
+        story.text = entry.text
     before = int(state.before[block])
     hit = int(state.hit[block])
     if hit:
@@ -82,6 +83,13 @@ def _tokens(story: Story, state: EngineState, info: SequenceInfo, index: int, fi
     text = info.text_between(max(low, info.prompt_tokens), high)
     if text:
         story.text = text
+
+
+def _found(story: Story, state: EngineState, entry: Sealed) -> None:
+    """A block that nobody holds: what is known of it is what a prompt would find."""
+    low = entry.index * state.block_size
+    story.lines.append(f"tokens {low + 1:,}–{low + state.block_size:,} of prompts that begin as seq {entry.seq} did")
+    story.text = entry.text
 
 
 def _fill(state: EngineState, block: int) -> str:

@@ -38,6 +38,7 @@ from engine.records import (
 from ui.blocks import Blocks
 from ui.changes import Kinds
 from ui.host_blocks import HostBlocks
+from ui.prefixes import Prefixes
 from ui.sequences import SequenceInfo
 from ui.tables import Tables
 
@@ -65,7 +66,7 @@ class EngineState(Blocks):
 
     Attributes:
         sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
-        host: the host pool.
+        host: the host pool. prefixes: what of the pool a prompt can find.
         gaps: blocks that nobody uses, in rows too short for the reservation that waits next; of the last step.
         running, waiting: both by priority, then arrival, as they are scheduled and admitted.
     """
@@ -81,6 +82,7 @@ class EngineState(Blocks):
         self.gaps = 0
         self.tables = Tables()
         self.host = HostBlocks(settings.swap_blocks if settings else 0)
+        self.prefixes = Prefixes(num_blocks)
         self.sequences: dict[int, SequenceInfo] = {}
         self.recent: dict[int, SequenceInfo] = {}
         self.running: list[int] = []
@@ -125,6 +127,9 @@ class EngineState(Blocks):
         if record.host:
             self.host.change(record.host)
             done.kinds |= Kinds.BLOCKS
+        if record.sealed:
+            self.prefixes.change(record.sealed, record.sealed_text)
+            done.kinds |= Kinds.BLOCKS
         self._tables(record.tables, done)
         if stepped:
             self._rows(record, end, done)
@@ -148,6 +153,7 @@ class EngineState(Blocks):
             done.kinds |= Kinds.SETTINGS
         if settings.kv_blocks != self.num_blocks:
             self.resize_blocks(settings.kv_blocks, self.step)
+            self.prefixes.resize(settings.kv_blocks)
             done.kinds |= Kinds.BLOCKS
         if settings.swap_blocks != self.host.num_blocks:
             self.host.resize(settings.swap_blocks)
@@ -207,6 +213,7 @@ class EngineState(Blocks):
         if info is None:
             return
         if isinstance(event, Admitted):
+            self.prefixes.ask(event)
             info.status, info.preempted = "running", False
             info.cached_tokens, info.swapped = event.cached_tokens, 0
             info.computed = event.cached_tokens + event.returned
@@ -271,6 +278,7 @@ class EngineState(Blocks):
             np.frombuffer(frame.table_blocks, "<u4"),
         )
         self.host.take(frame)
+        self.prefixes.take(frame)
         self._take_sequences(frame)
         self.memory = frame.memory or self.memory
         return differing
@@ -294,6 +302,7 @@ class EngineState(Blocks):
         twin.own_blocks()
         twin.tables = self.tables.copy()
         twin.host = self.host.copy()
+        twin.prefixes = self.prefixes.copy()
         twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
         twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
         twin.running, twin.waiting = self.running.copy(), self.waiting.copy()
@@ -303,7 +312,7 @@ class EngineState(Blocks):
     def nbytes(self) -> int:
         """Bytes of what a copy holds, about."""
         infos = len(self.sequences) + len(self.recent)
-        arrays = self.blocks_nbytes + self.tables.nbytes + self.host.nbytes
+        arrays = self.blocks_nbytes + self.tables.nbytes + self.host.nbytes + self.prefixes.nbytes
         return arrays + infos * 600  # an info's slots and its share of numbers
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.bench import synthetic_drafts
 from app.bench.synthetic_pool import SyntheticPool
+from app.bench.synthetic_prefixes import SyntheticPrefixes
 from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
 from engine.records import (
     BLOCK,
@@ -31,6 +32,7 @@ from engine.records import (
     Keyframe,
     Memory,
     Preempted,
+    PrefixUse,
     Ready,
     SequenceState,
     StepBudget,
@@ -86,6 +88,8 @@ class Synthetic:
         self._sequences, self._next = sequences, 1
         self.pool = SyntheticPool(blocks, block_size, self._rng)
         self._prefix: dict[int, list[int]] = {}
+        self._prefixes = SyntheticPrefixes(block_size)
+        self._use = PrefixUse()
         self.running: list[_Seq] = []
         self.waiting: list[_Seq] = []
         self._tables: list[tuple[int, int, int]] = []
@@ -111,6 +115,7 @@ class Synthetic:
 
     def keyframe(self) -> Keyframe:
         held = [s for s in self.running + self.waiting if s.table]
+        sealed, sealed_text = self._prefixes.whole()
         return Keyframe(
             v=SCHEMA, step=self.step, clock=self.clock, block_size=self.block_size, settings=self.settings,
             budget=self._budget(), state=self.pool.state.tobytes(), refcount=self.pool.refcount.tobytes(),
@@ -120,6 +125,7 @@ class Synthetic:
             table_blocks=np.array([b for s in held for b in s.table], "<u4").tobytes(),
             sequences=[self._told(s) for s in self.running + self.waiting],
             running=[s.seq for s in self.running], waiting=[s.seq for s in self.waiting], memory=self._memory(),
+            sealed=sealed, sealed_text=sealed_text, prefix_use=self._use,
         )  # fmt: skip
 
     def _budget(self) -> StepBudget:
@@ -133,6 +139,10 @@ class Synthetic:
         blocks = int(changes.pop("kv_blocks", len(self.pool)))  # type: ignore[call-overload]
         if blocks != len(self.pool):
             self.pool.resize(blocks)
+            self._prefixes.resize(blocks)
+        if changes.get("prefix_cache") is False:
+            self._prefixes.clear()
+            self._prefix = {}
         self._prefix = {g: p for g, p in self._prefix.items() if max(p, default=0) < blocks}
         self.settings = LiveSettings(**{**_fields(self.settings), **changes, "kv_blocks": blocks})  # type: ignore[arg-type]
 
@@ -151,6 +161,7 @@ class Synthetic:
         row_tuples = [self._commit(*row, spoken.kept, end) for row in rows]
         self._finish()
         counts = self.pool.counts
+        sealed, sealed_text = self._prefixes.settle()
         record = StepRecord(
             v=SCHEMA, step=self.step, start=start, clock=start, end_clock=end,
             timing=Timing(**dict(zip(("schedule", "draft", "forward", "sample", "commit"), parts, strict=True))),
@@ -159,13 +170,14 @@ class Synthetic:
             waiting=len(self.waiting), used=counts[USED], cached=counts[CACHED], free=counts[FREE],
             emitted=spoken.emitted, text=spoken.text, drafts=spoken.drafts, draft_text=spoken.draft_text,
             settings=self.settings, budget=self._budget(), memory=self._memory() if self.step % 50 == 0 else None,
+            sealed=sealed, sealed_text=sealed_text,
         )  # fmt: skip
         self._tables, self._events = [], []
         return record
 
     def _settle(self) -> None:
         """A pool that has been at work for a while, before the first keyframe."""
-        self.pool.warm(0.2)
+        self._prefixes.warm(self.pool.warm(0.2))
         self._next = 40
         for _ in range(self._sequences):
             s = self._new(0)
@@ -180,6 +192,7 @@ class Synthetic:
                 self._publish(s)
             self.running.append(s)
         self.pool.settle()
+        self._prefixes.settle()
         self._tables, self._events = [], []
 
     def _new(self, arrival: int) -> _Seq:
@@ -214,9 +227,17 @@ class Synthetic:
             s.cached = s.computed = self._share(s)
             s.admitted = s.running = True
             insort(self.running, s, key=lambda r: r.seq)
-            self._events.append(
-                Admitted(seq=s.seq, cached_tokens=s.cached, limit=s.limit, again=s.preemptions > 0)
-            )
+            self._ask(s)
+
+    def _ask(self, s: _Seq) -> None:
+        asked = (s.known - 1) // self.block_size * self.block_size if self.settings.prefix_cache else 0
+        again, use = s.preemptions > 0, self._use
+        if asked and not again:
+            self._use = PrefixUse(requests=use.requests + 1, hits=use.hits + (s.cached > 0),
+                                  looked_up=use.looked_up + asked, hit=use.hit + s.cached)  # fmt: skip
+        self._events.append(
+            Admitted(seq=s.seq, cached_tokens=s.cached, limit=s.limit, again=again, looked_up=asked)
+        )
 
     def _share(self, s: _Seq) -> int:
         """Take the blocks that the group's last sequence left; returns the tokens they hold."""
@@ -301,6 +322,7 @@ class Synthetic:
         for _ in range(need):
             block, evicted = self.pool.take(s.seq)
             if evicted:
+                self._prefixes.forget(block)
                 self._prefix = {g: p for g, p in self._prefix.items() if block not in p}
             self._tables.append((s.seq, len(s.table), block))
             s.table.append(block)
@@ -314,11 +336,15 @@ class Synthetic:
             now = max(0, min(size, s.computed - index * size))
             if now != filled and refs == 1:
                 self.pool.set(block, (USED, refs, now, owner))
+            if now == size and self.settings.prefix_cache:
+                self._prefixes.seal(block, index, s.seq, s.table[index - 1] if index else None)
 
     def _release(self, s: _Seq) -> None:
         full = s.computed // self.block_size
         for index in range(len(s.table) - 1, -1, -1):
-            self.pool.give_back(s.table[index], s.seq, index < full and self.settings.prefix_cache)
+            block = s.table[index]
+            if not self.pool.give_back(block, s.seq, index < full and block in self._prefixes):
+                self._prefixes.forget(block)
         self._tables.append((s.seq, 0, NONE))
         s.table = []
 

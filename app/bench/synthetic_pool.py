@@ -49,10 +49,12 @@ class SyntheticPool:
         self.counts[cell[0]] += 1
         self._cells[block] = self.changes[block] = cell
 
-    def warm(self, share: float) -> None:
-        """Cached blocks of sequences before the first one, at the far end of the order."""
-        for block in list(self._idle)[-int(len(self) * share) :]:
+    def warm(self, share: float) -> list[int]:
+        """Cached blocks of sequences before the first one, at the far end of the order; which they are."""
+        warm = list(self._idle)[-int(len(self) * share) :]
+        for block in warm:
             self.set(block, (CACHED, 0, self.block_size, 1 + block // STRETCH * 17 % 39))
+        return warm
 
     def take(self, owner: int) -> tuple[int, bool]:
         """The next block to reuse, and whether it was cached."""
@@ -67,16 +69,17 @@ class SyntheticPool:
         self._idle.pop(block, None)
         self.set(block, (USED, refs + 1, filled, old if refs else owner))
 
-    def give_back(self, block: int, owner: int, cached: bool) -> None:
-        """One table less holds it; the last one leaves it cached or free."""
+    def give_back(self, block: int, owner: int, cached: bool) -> bool:
+        """One table less holds it; the last one leaves it cached or free. Whether its contents are kept."""
         _, refs, filled, old = self._cells[block]
         if refs > 1:
             self.set(block, (USED, refs - 1, filled, old))
-            return
+            return True
         self.set(block, (CACHED, 0, self.block_size, owner) if cached else _UNUSED)
         self._idle[block] = None
         if not cached:
             self._idle.move_to_end(block, last=False)
+        return cached
 
     def resize(self, blocks: int) -> None:
         """Raises ValueError when a block in use lies beyond."""

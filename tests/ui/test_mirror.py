@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.records import Ack, Died, Ended, Gap, Keyframe, Notice, Refused, Status, StepRecord
+from engine.records import SEAL, Ack, Died, Ended, Gap, Keyframe, Notice, Refused, Status, StepRecord, unpack
 from tests.support.synthetic import SyntheticSource
 from ui.changes import Kinds
 from ui.cursor import Cursor
@@ -41,6 +41,11 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
     tables = np.split(np.frombuffer(frame.table_blocks, "<u4"), np.cumsum(lengths)[:-1]) if len(lengths) else []
     told = dict(zip(np.frombuffer(frame.table_seqs, "<u4").tolist(), tables, strict=True))
     assert {seq: state.table(seq).tolist() for seq in state.table_seqs} == {s: t.tolist() for s, t in told.items()}
+    seals = zip(unpack(frame.sealed, SEAL).tolist(), frame.sealed_text, strict=True)
+    entries = {block: tuple(entry) for block, entry in enumerate(state.prefixes.entries) if entry is not None}
+    assert entries == {block: (*seal, text) for (block, *seal), text in seals}
+    assert (state.prefixes.count, len(state.prefixes.entries)) == (len(entries), state.num_blocks)
+    assert state.prefixes.use == frame.prefix_use
     assert (state.running, state.waiting) == (list(frame.running), list(frame.waiting))
     assert sorted(state.sequences) == sorted(one.seq for one in frame.sequences)
     for one in frame.sequences:
@@ -58,6 +63,7 @@ def assert_same(one: EngineState, other: EngineState) -> None:
                  "memory"):
         assert getattr(one, name) == getattr(other, name), name
     np.testing.assert_array_equal(one.hit, other.hit)
+    assert (one.prefixes.entries, one.prefixes.use) == (other.prefixes.entries, other.prefixes.use)
     for name in ("owner", "index", "filled"):
         np.testing.assert_array_equal(getattr(one.host, name), getattr(other.host, name))
     assert sorted(one.table_seqs) == sorted(other.table_seqs)
@@ -233,5 +239,6 @@ def test_a_record_is_left_as_it_came() -> None:
 
 def test_the_model_needs_no_qt() -> None:
     modules = "ui.mirror ui.cursor ui.figures ui.block_story ui.history ui.snapshots ui.latency ui.blocks ui.tables"
+    modules += " ui.prefixes ui.prefix_tree ui.prefix_words"
     code = f"import sys, {', '.join(modules.split())}; sys.exit('PySide6' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,62 @@
+"""Is prefix caching working? The answer in a sentence, with the figures that give it. No Qt, no colours."""
+
+from __future__ import annotations
+
+from ui import explain
+from ui.state import EngineState
+
+
+def answer(state: EngineState) -> tuple[str, str]:
+    """The headline, and what the cache holds while nobody needs it."""
+    return _verdict(state), _held(state)
+
+
+def hit_rate(state: EngineState) -> float | None:
+    """Hit tokens ÷ tokens asked for, of the engine's whole session."""
+    use = state.prefixes.use
+    return use.hit / use.looked_up if use.looked_up else None
+
+
+def _verdict(state: EngineState) -> str:
+    use, settings = state.prefixes.use, state.settings
+    share = hit_rate(state)
+    found = "" if share is None else f"{use.hit:,} of {use.looked_up:,} tokens asked for were found"
+    if settings is not None and not settings.prefix_cache:
+        return "Prefix caching is off" + (f"; before, {found}" if found else ": every prompt is computed whole")
+    if settings is not None and settings.allocation == "reserved":
+        return "Reserved allocation asks the prefix cache for nothing" + (f"; before, {found}" if found else "")
+    if share is None:
+        return "Prefix caching is on; no prompt was long enough to ask it yet"
+    if not use.hit:
+        asked = explain.count(use.requests, "request")
+        return f"Prefix caching is on; {asked} asked for {use.looked_up:,} tokens and none began as an earlier one did"
+    return f"Prefix caching works: {found}, by {use.hits:,} of {explain.count(use.requests, 'request')}"
+
+
+def _held(state: EngineState) -> str:
+    """What stays when requests end: the part that a figure of KV usage leaves out."""
+    size = state.block_size
+    if not state.cached:
+        return "Nothing is cached idle: every full block is in use" if state.prefixes.count else ""
+    kept = f"{explain.count(state.cached, 'block')} ({state.cached * size:,} tokens)"
+    if not state.running:
+        return f"Nothing runs, so KV used is {state.used:,}; cached and ready for prompts that begin alike: {kept}"
+    return f"Not used now, but cached and ready for prompts that begin alike: {kept}"
+
+
+def missing(state: EngineState) -> tuple[str, str]:
+    """Why there is no tree: a headline, and what would bring one."""
+    settings = state.settings
+    if not state.num_blocks or settings is None:
+        return "No pool yet", "Prompts that begin alike share their blocks here once the model is loaded."
+    if not settings.prefix_cache:
+        return "The prefix cache is off", "Turn 'prefix cache' on, and full blocks can be found by later prompts."
+    if settings.allocation == "reserved":
+        return (
+            "Reserved allocation shares nothing",
+            "Each request holds blocks for its longest answer, alone. Set allocation to 'paged' to share prefixes.",
+        )
+    return (
+        "No full block yet",
+        f"A block can be found once all its {state.block_size} tokens are computed: any prompt longer than that.",
+    )

@@ -1,0 +1,156 @@
+"""The prefix cache as records tell it: which full blocks a prompt can find, which continues which, what they say.
+
+Kept as one immutable entry a block, so that a copy for time travel costs a pointer a block. How blocks hang together
+is worked out when somebody looks, and then kept up to date with every change. Numpy, no Qt.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.records import NONE, SEAL, Admitted, Keyframe, PrefixUse
+
+_SEAL = struct.Struct("<IIIQQ")
+assert _SEAL.size == SEAL.itemsize
+
+
+class Sealed(NamedTuple):
+    """A block that can be found; `hash` and `parent` as records.SEAL has them."""
+
+    index: int  # in the table of who computed it
+    seq: int  # who computed it
+    hash: int
+    parent: int
+    text: str
+
+
+class Prefixes:
+    """
+    Attributes:
+        entries: one a block, None where it can't be found.
+        count: blocks that can.
+        use: what the cache was asked since the engine started.
+        version: another number after every change of the entries.
+    """
+
+    def __init__(self, num_blocks: int):
+        self.entries: list[Sealed | None] = [None] * num_blocks
+        self.count = 0
+        self.use = PrefixUse()
+        self.version = 0
+        self._links: Links | None = None
+
+    @property
+    def links(self) -> Links:
+        """Made at the first call, kept up to date from then on."""
+        if self._links is None:
+            self._links = Links(self.entries)
+        return self._links
+
+    def get(self, block: int) -> Sealed | None:
+        return self.entries[block] if block < len(self.entries) else None
+
+    def resize(self, num_blocks: int) -> None:
+        """A pool of another size; the blocks that stay keep what they hold."""
+        self.entries = self.entries[:num_blocks] + [None] * (num_blocks - len(self.entries))
+        self.count = sum(entry is not None for entry in self.entries)
+        self._links = None
+        self.version += 1
+
+    def change(self, buffer: bytes, texts: list[str]) -> None:
+        """Apply records.SEAL entries, in order."""
+        for (block, index, seq, own, parent), text in zip(_SEAL.iter_unpack(buffer), texts, strict=True):
+            if block == NONE:
+                self._clear()
+            elif block < len(self.entries):  # else a smaller pool let go of it
+                self._put(block, Sealed(index, seq, own, parent, text) if own else None)
+        self.version += 1
+
+    def ask(self, event: Admitted) -> None:
+        """Count what an admission asked of the cache."""
+        if event.looked_up and not event.again:
+            use = self.use
+            self.use = PrefixUse(
+                requests=use.requests + 1,
+                hits=use.hits + (event.cached_tokens > 0),
+                looked_up=use.looked_up + event.looked_up,
+                hit=use.hit + event.cached_tokens,
+            )
+
+    def take(self, frame: Keyframe) -> None:
+        """Become what the keyframe says."""
+        self.entries = [None] * len(frame.state)
+        self.count, self._links = 0, None
+        self.change(frame.sealed, frame.sealed_text)
+        self.use = frame.prefix_use
+
+    def copy(self) -> Prefixes:
+        """An independent copy."""
+        twin = Prefixes(0)
+        twin.entries, twin.count, twin.use, twin.version = self.entries.copy(), self.count, self.use, self.version
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """Of what a copy holds: the entries themselves are shared."""
+        return 8 * len(self.entries)
+
+    def _put(self, block: int, entry: Sealed | None) -> None:
+        old, self.entries[block] = self.entries[block], entry
+        self.count += (entry is not None) - (old is not None)
+        if self._links is not None:
+            if old is not None:
+                self._links.remove(block, old)
+            if entry is not None:
+                self._links.add(block, entry)
+
+    def _clear(self) -> None:
+        self.entries = [None] * len(self.entries)
+        self.count, self._links = 0, None
+
+
+class Links:
+    """Which block is the parent of which.
+
+    Attributes:
+        up: one entry a block: the block that holds its parent's hash, −1 where none does or it is a prompt's first.
+        depth: one entry a block: its index in its prompt, −1 where the block can't be found.
+    """
+
+    def __init__(self, entries: list[Sealed | None]):
+        self.up = np.full(len(entries), -1, np.int32)
+        self.depth = np.full(len(entries), -1, np.int32)
+        self._block_of: dict[int, int] = {}
+        self._children: dict[int, set[int]] = {}  # by the parent's hash, whether or not a block holds it
+        for block, entry in enumerate(entries):
+            if entry is not None:
+                self.add(block, entry)
+
+    def add(self, block: int, entry: Sealed) -> None:
+        self._block_of[entry.hash] = block
+        self.depth[block] = entry.index
+        if entry.parent:
+            self._children.setdefault(entry.parent, set()).add(block)
+            self.up[block] = self._block_of.get(entry.parent, -1)
+        for child in self._children.get(entry.hash, ()):
+            self.up[child] = block
+
+    def remove(self, block: int, entry: Sealed) -> None:
+        self.depth[block] = self.up[block] = -1
+        if self._block_of.get(entry.hash) == block:
+            del self._block_of[entry.hash]
+            for child in self._children.get(entry.hash, ()):
+                self.up[child] = -1
+        if entry.parent:
+            siblings = self._children[entry.parent]
+            siblings.discard(block)
+            if not siblings:
+                del self._children[entry.parent]
+
+    @property
+    def findable(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.depth >= 0)
