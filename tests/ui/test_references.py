@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QApplication
 
 from tests.ui.window_harness import Harness
 from ui.changes import Kinds
+from ui.layout import ROOMY
 
 FRAMES = 1_000
 # Of a window that shows the same moment again and again nothing is lost at all; a few may go to and fro with Python's
@@ -24,7 +25,7 @@ OF_A_STEP = Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.TOKE
 @pytest.fixture
 def h(qtbot) -> Harness:
     harness = Harness(qtbot, size=(1600, 1000), views=None)
-    assert all(dock.shown or dock.view.aside for dock in harness.window.deck.docks.values())
+    assert all(harness.window.deck.docks[cell.views[0]].shown for row in ROOMY for cell in row.cells)
     for _ in range(200):  # a stream, until caches are full; what it adds to the history would hide losses
         harness.source.advance(1)
         paint(harness)

@@ -8,6 +8,7 @@ from ui.views.calculator import CalculatorView
 from ui.views.latency import LatencyView
 from ui.views.memory import MemoryView
 from ui.views.pool import PoolView
+from ui.views.prefix import PrefixView
 from ui.views.requests import RequestsView
 from ui.views.speculation import SpeculationView
 from ui.views.tables import TablesView
@@ -15,6 +16,7 @@ from ui.views.tables import TablesView
 VIEWS: tuple[type[View], ...] = (
     PoolView,
     TablesView,
+    PrefixView,
     BatchView,
     SpeculationView,
     MemoryView,

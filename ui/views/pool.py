@@ -120,6 +120,10 @@ class PoolLegend(QWidget):
             ("hit", "hit"),
             ("glow", "just taken"),
         ]
+        self.show_entries(entries, note)
+
+    def show_entries(self, entries: list[tuple[str, str]], note: str) -> None:
+        """`entries`: what the swatch looks like, and its words."""
         if (entries, note) != (self._entries, self._note):
             self._entries, self._note = entries, note
             self.update()

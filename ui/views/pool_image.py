@@ -99,7 +99,7 @@ class PoolImage:
     ) -> Colours:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
         self._blank(ranks, grid, window)
-        hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self._flash)
+        hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self.flash)
         seen = np.concatenate((hits, selected, _one(chosen)))
         for blocks, mark in ((seen, SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
@@ -170,17 +170,18 @@ class PoolImage:
         self, image: Colours, state: EngineState, grid: Grid, window: Window, low: int, high: int, shades: Shades
     ) -> None:
         """Blocks that a sequence just got from the prefix cache: a thick bright frame that fades into the cell."""
-        fresh = low + _hits(state, slice(low, high), self._flash)
+        fresh = low + _hits(state, slice(low, high), self.flash)
         if len(fresh):
             hues = state.owner[fresh] % HUES
-            light = 1 - (state.step - state.hit[fresh]) / self._flash
+            light = 1 - (state.step - state.hit[fresh]) / self.flash
             white = np.full(len(fresh), shades.selection, np.uint32)
             thick = max(1, min(grid.width, grid.height) // 8)
             self._ring(image, fresh, _blend(white, shades.full[hues], light), grid, window, thick)
             self._ring(image, fresh, _blend(white, shades.background, light), grid, window)
 
     @property
-    def _flash(self) -> int:
+    def flash(self) -> int:
+        """Steps for which a hit is seen."""
         return max(FLASH, self._glow)
 
     @staticmethod

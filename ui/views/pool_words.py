@@ -94,23 +94,26 @@ class CellWords:
         if info is None:
             return
         low = index * state.block_size
-        text = info.text_between(low, low + int(state.filled[block]))
+        entry = state.prefixes.get(block)
+        text = info.text_between(low, low + int(state.filled[block])) if entry is None else entry.text
         if text is None:
             text = "prompt" if low < info.prompt_tokens else ""
         shown = text.replace("\n", "⏎").strip()
         painter.drawText(box, INSIDE | Qt.TextFlag.TextWrapAnywhere | Qt.TextFlag.TextWordWrap, shown)
 
 
-def card(painter: QPainter, area: QRect, cell: QRect, story: Story, theme: Theme) -> None:
-    """The story in a box beside its cell, inside `area`."""
+def card(
+    painter: QPainter, area: QRect, cell: QRect, story: Story, theme: Theme, widest: int = 0
+) -> None:  # fmt: skip
+    """The story in a box beside its cell, inside `area`; `widest`: its width in px, 0 for the usual one."""
     title, body, mono = theme.font("strong"), theme.font("small"), theme.font("mono_small")
     pad, gap = theme.px(10), theme.px(3)
-    most = min(area.width() - 2 * pad, theme.px(330))
+    most = min(area.width() - 2 * pad, widest - 2 * pad if widest else theme.px(330))
     wide = QFontMetrics(body).horizontalAdvance
     inner = max([QFontMetrics(title).horizontalAdvance(story.title), *(wide(line) for line in story.lines)])
     quote = f"“{story.text.strip()}”".replace("\n", "⏎") if story.text.strip() else ""
     if quote:
-        inner = max(inner, min(theme.px(240), QFontMetrics(mono).horizontalAdvance(quote) + 2))
+        inner = max(inner, min(widest or theme.px(240), QFontMetrics(mono).horizontalAdvance(quote) + 2))
     inner = min(most, inner + 2)
     lines = [(story.title, title, theme.color("text"))]
     lines += [(line, body, theme.color("text_dim")) for line in story.lines]
