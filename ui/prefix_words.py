@@ -11,6 +11,12 @@ def answer(state: EngineState) -> tuple[str, str]:
     return _verdict(state), _held(state)
 
 
+def requests(state: EngineState) -> str:
+    """How many requests got anything from the cache: '3 of 14 requests hit'."""
+    use = state.prefixes.use
+    return f"{use.hits:,} of {explain.count(use.requests, 'request')} hit" if use.requests else ""
+
+
 def hit_rate(state: EngineState) -> float | None:
     """Hit tokens ÷ tokens asked for, of the engine's whole session."""
     use = state.prefixes.use
@@ -28,9 +34,10 @@ def _verdict(state: EngineState) -> str:
     if share is None:
         return "Prefix caching is on; no prompt was long enough to ask it yet"
     if not use.hit:
-        asked = explain.count(use.requests, "request")
-        return f"Prefix caching is on; {asked} asked for {use.looked_up:,} tokens and none began as an earlier one did"
-    return f"Prefix caching works: {found}, by {use.hits:,} of {explain.count(use.requests, 'request')}"
+        if use.requests == 1:
+            return f"Prefix caching is on; the first prompt ({use.looked_up:,} tokens) had nothing to find yet"
+        return f"Prefix caching is on; none of {use.requests:,} prompts began as an earlier one did"
+    return f"Prefix caching works: {found}"
 
 
 def _held(state: EngineState) -> str:
@@ -38,10 +45,10 @@ def _held(state: EngineState) -> str:
     size = state.block_size
     if not state.cached:
         return "Nothing is cached idle: every full block is in use" if state.prefixes.count else ""
-    kept = f"{explain.count(state.cached, 'block')} ({state.cached * size:,} tokens)"
+    kept = f"{explain.count(state.cached, 'block')}, {state.cached * size:,} tokens"
     if not state.running:
-        return f"Nothing runs, so KV used is {state.used:,}; cached and ready for prompts that begin alike: {kept}"
-    return f"Not used now, but cached and ready for prompts that begin alike: {kept}"
+        return f"Nothing runs: KV used is {state.used:,}, yet cached for the next prompt stay {kept}"
+    return f"Cached for the next prompt, and so not counted as used: {kept}"
 
 
 def missing(state: EngineState) -> tuple[str, str]:

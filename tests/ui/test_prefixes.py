@@ -19,7 +19,7 @@ from tests.ui.test_mirror_engine import disturb
 from ui import prefix_tree
 from ui.block_story import tell
 from ui.mirror import Mirror
-from ui.prefix_words import answer, missing
+from ui.prefix_words import answer, missing, requests
 from ui.prefixes import Prefixes
 from ui.state import EngineState
 
@@ -318,11 +318,12 @@ def test_the_answer_says_whether_it_works_and_what_stays() -> None:
 
     send(1)
     verdict, held = answer(mirror.live)
-    assert verdict == "Prefix caching is on; 1 request asked for 32 tokens and none began as an earlier one did"
-    assert held.startswith("Nothing runs, so KV used is 0;") and held.endswith("alike: 5 blocks (40 tokens)")
+    assert verdict == "Prefix caching is on; the first prompt (32 tokens) had nothing to find yet"
+    assert held == "Nothing runs: KV used is 0, yet cached for the next prompt stay 5 blocks, 40 tokens"
     send(2)
     verdict, _ = answer(mirror.live)
-    assert verdict == "Prefix caching works: 32 of 64 tokens asked for were found, by 1 of 2 requests"
+    assert verdict == "Prefix caching works: 32 of 64 tokens asked for were found"
+    assert requests(mirror.live) == "1 of 2 requests hit"
     engine.change({"prefix_cache": False})
     mirror.apply(engine.between())
     assert answer(mirror.live) == ("Prefix caching is off; before, 32 of 64 tokens asked for were found", "")

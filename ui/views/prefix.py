@@ -11,7 +11,7 @@ from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.paint.guard import painting
 from ui.paint.labels import advance, metrics, paragraph, put, wrap
-from ui.prefix_words import answer, hit_rate
+from ui.prefix_words import answer, hit_rate, requests
 from ui.theme import Theme
 from ui.views.base import View
 from ui.views.pool import PoolLegend
@@ -62,8 +62,8 @@ class PrefixView(View):
         note = f"the largest and the last used · {hidden:,} more branches folded" if hidden else ""
         self.legend.setVisible(there)
         self.legend.show_entries([(kind, words) for kind, words in _LOOKS] if there else [], note)
-        words = f"{explain.count(count, 'block')} can be found · {state.cached:,} idle"
-        self.summarise(words + ("" if share is None else f" · hit rate {share:.0%}") if count else "")
+        parts = [f"{explain.count(count, 'block')} can be found" if count else "", requests(state)]
+        self.summarise(" · ".join(filter(None, parts)))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
