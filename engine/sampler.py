@@ -96,7 +96,7 @@ class Sampler:
             raise ValueError(f"logits {tuple(logits.shape)} for {wanted} rows of {self.vocabulary}")
         if not rows:
             return []
-        best = _likeliest(logits)
+        best = likeliest(logits)
         starts = np.cumsum([0] + [len(row.drafts) + 1 for row in rows])[:-1]
         outcomes: list[Outcome | None] = [None] * len(rows)
         sampled = [i for i, row in enumerate(rows) if not row.greedy]
@@ -119,7 +119,7 @@ class Sampler:
         row = SampleRow(temperature=1.0)
         if params.temperature >= GREEDY_BELOW:
             row = SampleRow([], [], params.temperature, params.top_k, params.top_p, params.min_p)
-        _likeliest(logits_row[None])
+        likeliest(logits_row[None])
         weights = weights_of(logits_row[None], [row], np.zeros(1, dtype=np.int64))[0]
         values, tokens = torch.sort(weights, descending=True, stable=True)
         values, tokens = values[:k] / weights.sum(), tokens[:k]
@@ -200,7 +200,7 @@ class Sampler:
             final[here] = torch.where(empty, p, residual)
 
 
-def _likeliest(logits: torch.Tensor) -> NDArray[np.int64]:
+def likeliest(logits: torch.Tensor) -> NDArray[np.int64]:
     """The token of the largest logit of each row (N,), the lowest id among equals. Raises BadLogits.
 
     Both maxima carry a NaN through, and +inf or a row of −inf is its own maximum, so this one pass over the
