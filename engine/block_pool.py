@@ -28,6 +28,8 @@ from engine.sequence import Sequence
 # block), the tokens; without a hash: one that can't any more, and block NONE for all of them
 SealNote = tuple[int, int, int, bytes, bytes, list[int]]
 
+Span = tuple[Sequence, int, int]  # tokens of it, from the first to before the last
+
 
 class BlockPool:
     def __init__(self, num_blocks: int, block_size: int):
@@ -150,18 +152,27 @@ class BlockPool:
 
     def fill(self, sequence: Sequence, start: int, end: int) -> None:
         """The K/V of tokens start..end of the sequence is in its blocks now."""
-        size, table = self.block_size, sequence.table
-        index, held = divmod(start, size)
-        self.stored += end - start
-        while start < end:
-            block = table[index]
-            assert self.refcount[block] == 1, "a shared block was written to"
-            if held == 0:
-                self.empty -= 1
-            start += size - held
-            self.filled[block] = size if start <= end else size - start + end
-            self._touched.add(block)
-            index, held = index + 1, 0
+        self.fill_all(((sequence, start, end),))
+
+    def fill_all(self, spans: Iterable[Span]) -> None:
+        """The K/V of all these tokens is in the blocks now. One loop over a whole pass: most are a single token."""
+        size, refcount, filled, touched = self.block_size, self.refcount, self.filled, self._touched
+        stored = empty = 0
+        for sequence, start, end in spans:
+            stored += end - start
+            table, index = sequence.table, start // size
+            held = start - index * size
+            while start < end:
+                block = table[index]
+                assert refcount[block] == 1, "a shared block was written to"
+                if held == 0:
+                    empty += 1
+                start += size - held
+                filled[block] = size if start <= end else size - start + end
+                touched.add(block)
+                index, held = index + 1, 0
+        self.stored += stored
+        self.empty -= empty
 
     # --- prefix cache ---
 

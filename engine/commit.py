@@ -1,8 +1,8 @@
-"""What a pass came to, put into its sequences: tokens, counters, blocks, ends; and noted for the record.
+"""What a pass came to, put into its sequences: tokens, counters, ends; and noted for the record.
 
 Of a row's new tokens those after an end (end of sequence, stop string, max tokens, context, looked at in this
 order) are dropped, and their drafts count as discarded, for nobody will ever see them accepted. It refuses to know
-how tokens were chosen and which rows come next.
+how tokens were chosen, which blocks hold them and which rows come next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from engine.block_pool import BlockPool
+from engine.block_pool import Span
 from engine.records import ACCEPTED, DECODE, DISCARDED, PREFILL, REJECTED
 from engine.runner.batch import ScheduledRow
 from engine.sampler import Outcome
@@ -24,20 +24,20 @@ Draft = tuple[int, int, int, float, float, float]  # position, token, verdict, p
 class Commit:
     """One step's results, collected row by row in the form the record wants."""
 
-    pool: BlockPool
     texts: Texts
     eos_ids: frozenset[int]
     now: int  # engine clock when the tokens were there
-    prefix_cache: bool
     rows: list[tuple[int, ...]] = field(default_factory=list)  # records.ROW
     emitted: list[tuple[int, int, int, int]] = field(default_factory=list)  # records.TOKEN
     text: list[str] = field(default_factory=list)
     drafts: list[tuple[int, ...] | tuple[float, ...]] = field(default_factory=list)  # records.DRAFT
     draft_text: list[str] = field(default_factory=list)
     recomputed: int = 0  # tokens that a preemption had cost
+    reached: list[Span] = field(default_factory=list)  # tokens of each row that have K/V now
+    ended: dict[Sequence, str] = field(default_factory=dict)  # and why
 
-    def put(self, row: ScheduledRow, outcome: Outcome | None) -> str:
-        """Take one row's outcome (None: it reached no logits). The reason why its sequence ends, or ''."""
+    def put(self, row: ScheduledRow, outcome: Outcome | None) -> None:
+        """Take one row's outcome (None: it reached no logits)."""
         sequence, drafted = row.sequence, len(row.drafts)
         start, before = sequence.computed, len(sequence.tokens)
         kind = DECODE if sequence.decoding else PREFILL
@@ -54,14 +54,10 @@ class Commit:
         assert reach <= len(sequence.tokens)
         if start < sequence.reached:
             self.recomputed += min(reach, sequence.reached) - start
-        sequence.computed = reach
-        self.pool.fill(sequence, start, reach)
-        if self.prefix_cache and sequence.sealed < reach // self.pool.block_size:
-            self.pool.seal(sequence)
-        self.rows.append(
-            (sequence.seq, kind, row.own + drafted, reach, before + kept, drafted, accepted, kept)
-        )
-        return reason
+        self.reached.append((sequence, start, reach))
+        if reason:
+            self.ended[sequence] = reason
+        self.rows.append((sequence.seq, kind, row.own + drafted, reach, before + kept, drafted, accepted, kept))
 
     def _take(self, sequence: Sequence, outcome: Outcome) -> str:
         seq, tokens, request = sequence.seq, sequence.tokens, sequence.request

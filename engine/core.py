@@ -333,24 +333,21 @@ class Engine:
                     assert len(sequence.drafts) <= count
 
     def _commit(self, plan: Plan, outcomes: list[Outcome], now: int) -> Commit:
-        done = Commit(self.pool, self.texts, self.eos_ids, now, self.settings.prefix_cache)
+        done = Commit(self.texts, self.eos_ids, now)
         following = iter(outcomes)
         for row in plan.rows:
-            sequence = row.sequence
-            reason = done.put(row, next(following) if row.wants_logits else None)
-            if reason:
-                self.scheduler.remove(sequence)
-                self._events.append(
-                    Finished(
-                        seq=sequence.seq,
-                        number=sequence.number,
-                        reason=reason,
-                        output_tokens=sequence.output_tokens,
-                        tail=self._forget(sequence),
-                    )
+            done.put(row, next(following) if row.wants_logits else None)
+        self.scheduler.settle(done.reached, done.ended)
+        for sequence, reason in done.ended.items():
+            self._events.append(
+                Finished(
+                    seq=sequence.seq,
+                    number=sequence.number,
+                    reason=reason,
+                    output_tokens=sequence.output_tokens,
+                    tail=self._forget(sequence),
                 )
-            else:
-                self.scheduler.tidy(sequence)
+            )
         return done
 
     def _turn_away(self, sequence: Sequence) -> None:

@@ -16,10 +16,11 @@ Models, sampling, text and clocks are others' business; the clock is not read he
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from engine.admission import Admission, Offer, limit_of
-from engine.block_pool import BlockPool
+from engine.block_pool import BlockPool, Span
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
 from engine.host_pool import HostPool
@@ -313,8 +314,23 @@ class Scheduler:
         self._budget -= len(drafts)
         return drafts
 
+    def settle(self, reached: list[Span], ended: Container[Sequence]) -> None:
+        """A pass is done. Of its sequences, in plan order, the tokens that have K/V since, and who ends: what lies
+        beyond is of drafts that were not kept."""
+        pool, size, seals = self.pool, self.pool.block_size, self.settings.prefix_cache
+        pool.fill_all(reached)
+        for sequence, _, reach in reached:
+            sequence.computed = reach
+            full = reach // size
+            if seals and sequence.sealed < full:
+                pool.seal(sequence)
+            if sequence in ended:
+                self.remove(sequence)
+            elif len(sequence.table) > full + 1:
+                self.tidy(sequence)
+
     def tidy(self, sequence: Sequence) -> None:
-        """After a step, or one that failed: back go the blocks beyond the next token's, which drafts had taken."""
+        """After a pass, or one that failed: back go the blocks beyond the next token's, which drafts had taken."""
         keep = sequence.computed // self.pool.block_size + 1
         if len(sequence.table) > keep and not sequence.reserved:
             self.pool.truncate(sequence, keep)
