@@ -114,7 +114,12 @@ class Admission:
 
 def promised(running: Iterable[Sequence], size: int) -> int:
     """Blocks that running sequences will still ask for, to compute what they know now."""
-    return sum(max(0, blocks_for(s.known, size) - len(s.table)) for s in running)
+    blocks = 0
+    for sequence in running:
+        beyond = len(sequence.tokens) - len(sequence.table) * size
+        if beyond > 0:  # of those who decode, next to none
+            blocks += blocks_for(beyond, size)
+    return blocks
 
 
 def limit_of(sequence: Sequence, settings: LiveSettings) -> int:

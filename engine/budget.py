@@ -150,21 +150,26 @@ class AutoBudget:
             return StepBudget(tokens=settings.token_budget)
         if not settings.chunked_prefill:
             return StepBudget(tokens=high)  # a prompt is computed whole
-        decoding = [s for s in running if s.decoding]
-        prompt = next((s for s in running if not s.decoding), None)
+        decodes = context = wished = 0  # rows, tokens that they hold together, tokens that they would run
+        prompt: Sequence | None = None
+        for sequence in running:
+            if sequence.decoding:
+                decodes += 1
+                context += len(sequence.tokens)
+                wished += 1 + len(sequence.drafts)
+            elif prompt is None:
+                prompt = sequence
         if prompt is None and waiting and len(running) < settings.max_batch:
             prompt = waiting[0]
         found = self.found(
-            len(decoding),
-            sum(s.known for s in decoding),
+            decodes,
+            context,
             prompt.computed if prompt else 0,
-            AIM * settings.max_gap if decoding else UNWATCHED,
+            AIM * settings.max_gap if decodes else UNWATCHED,
             min(high, MOST),
         )
-        if prompt is None:  # room is kept for prompts, not from drafts
-            wished = sum(1 + len(s.drafts) for s in decoding)
-            if wished > found.tokens:
-                return StepBudget(tokens=min(wished, high), goal=found.goal, fixed=found.fixed, each=found.each)
+        if prompt is None and wished > found.tokens:  # room is kept for prompts, not from drafts
+            return StepBudget(tokens=min(wished, high), goal=found.goal, fixed=found.fixed, each=found.each)
         return found
 
     def found(self, decodes: int, context: int, behind: int, goal: float, most: int) -> StepBudget:

@@ -174,11 +174,21 @@ class Scheduler:
 
     def _decodes(self) -> bool:
         """One own token of each decode row. True if the budget ran out."""
+        rows, size = self._rows, self.pool.block_size
         for sequence in self.running[:]:
+            # as `Sequence.decoding`; this loop is most of what a step costs
+            computed, known = sequence.computed, len(sequence.tokens)
+            if computed != known - 1 or known == sequence.prompt_tokens:
+                continue
             # one of them may have been preempted meanwhile, or have come with all but its last token cached
-            if sequence.decoding and sequence.status == "running" and sequence.seq not in self._rows:
-                if self._budget == 0:
-                    return True
+            if sequence.status != "running" or sequence.seq in rows:
+                continue
+            if self._budget == 0:
+                return True
+            if computed < len(sequence.table) * size:  # there is room in its last block, as mostly
+                rows[sequence.seq] = ScheduledRow(sequence, 1, [], True)
+                self._budget -= 1
+            else:
                 self._run(sequence, 1)
         return False
 
@@ -288,16 +298,22 @@ class Scheduler:
     def _drafts(self) -> Bound | None:
         """Give drafts what budget is left, into blocks that cost nobody anything. What trimmed them, if anything."""
         trimmed: Bound | None = None
+        rows, size = self._rows, self.pool.block_size
         for sequence in self.running:
             drafts = sequence.drafts
             if not drafts:
                 continue
             sequence.drafts = []  # of a row that is not planned, too: a proposal is for one step
-            row = self._rows.get(sequence.seq)
-            if row is not None:
-                row.drafts = self._fit(sequence, sequence.computed + row.own, drafts)
-                if len(row.drafts) < len(drafts):
-                    trimmed = trimmed or ("kv_blocks" if self._budget else "token_budget")
+            row = rows.get(sequence.seq)
+            if row is None:
+                continue
+            reach, count = sequence.computed + row.own, len(drafts)
+            if count > self._budget or reach + count > len(sequence.table) * size:
+                drafts = self._fit(sequence, reach, drafts)
+                if len(drafts) < count:
+                    trimmed = trimmed or ("kv_blocks" if self._budget > len(drafts) else "token_budget")
+            row.drafts = drafts
+            self._budget -= len(drafts)
         return trimmed
 
     def _fit(self, sequence: Sequence, reach: int, drafts: list[int]) -> list[int]:
@@ -311,7 +327,6 @@ class Scheduler:
                 missing = pool.available
                 drafts = drafts[: (len(sequence.table) + missing) * pool.block_size - reach]
             pool.grow(sequence, missing)
-        self._budget -= len(drafts)
         return drafts
 
     def settle(self, reached: list[Span], ended: Container[Sequence]) -> None:
