@@ -17,6 +17,7 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
+from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class BlockPool:
         """All blocks free."""
         self.num_blocks = self._lowest = num_blocks  # _lowest: smallest size since the last drain
         self.block_size = block_size
+        self._packed = Struct(f"{block_size}q").pack  # a block's tokens, as they are hashed
         self.state = bytearray(num_blocks)  # FREE is 0
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
         self.filled = array("H", bytes(2 * num_blocks))  # tokens with valid K/V in it
@@ -182,17 +184,20 @@ class BlockPool:
         hashes, size = sequence.hashes, self.block_size
         assert count * size <= len(sequence.tokens)
         for index in range(len(hashes), count):
-            tokens = array("q", sequence.tokens[index * size : (index + 1) * size])
+            tokens = self._packed(*sequence.tokens[index * size : (index + 1) * size])
             # the parent's digest in front makes equal hashes mean equal prefixes, not just equal blocks
-            hashes.append(hashlib.sha256((hashes[-1] if hashes else b"") + tokens.tobytes()).digest())
+            hashes.append(hashlib.sha256((hashes[-1] if hashes else b"") + tokens).digest())
         return hashes
 
     def lookup(self, sequence: Sequence) -> list[int]:
         """Blocks that hold the longest known prefix of the sequence, at most up to before its last known token:
         that one is computed again for its logits, and a shared block is never written to."""
         found: list[int] = []
+        hashes, block_of = sequence.hashes, self._block_of
         for index in range((sequence.known - 1) // self.block_size):
-            block = self._block_of.get(self.hash_blocks(sequence, index + 1)[index])
+            if index == len(hashes):
+                self.hash_blocks(sequence, index + 1)
+            block = block_of.get(hashes[index])
             if block is None:
                 break
             found.append(block)
