@@ -25,7 +25,7 @@ class PrefixView(View):
     """
 
     key = "prefix"
-    title, short = "Prefix cache", "Prefixes"
+    title, short = "Prefix cache", "Prefix"
     kinds = (
         Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.SETTINGS | Kinds.SOURCE | Kinds.CURSOR
         | Kinds.SELECTION | Kinds.THEME
