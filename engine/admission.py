@@ -25,7 +25,7 @@ class Offer:
 
     hits: list[int]  # blocks of its prefix, from the cache
     computed: int  # tokens that need no computing
-    own: int  # tokens of its first chunk
+    own: int  # tokens of its first chunk; 0: a beam that waits for others with all of its K/V there
     blocks: int  # new ones to take now
     looked_up: int = 0  # tokens of full blocks that the cache was asked for
     first: int = -1  # reserved: the first of them; they are in a row
@@ -69,14 +69,14 @@ class Admission:
         reserved = settings.allocation == "reserved"
         asks = settings.prefix_cache and not reserved
         hits = pool.lookup(sequence) if asks else []
-        computed = max(len(hits) * size, sequence.swapped)
-        rest = sequence.known - computed
+        computed = min(max(len(hits) * size, sequence.swapped), sequence.known - 1)
+        rest = sequence.due - computed
         if whole and rest > budget:
             return "token_budget"
         own = min(rest, budget)
-        looked_up = (sequence.known - 1) // size * size if asks else 0
+        looked_up = sequence.known // size * size if asks else 0
         offer = Offer(hits, computed, own, blocks_for(computed + own, size) - len(hits), looked_up)
-        spare = self._spare(settings, running) - sum(map(pool.is_cached, hits))
+        spare = self._spare(sequence, settings, running) - sum(map(pool.is_cached, hits))
         if reserved:
             return self._reserve(offer, blocks_for(limit_of(sequence, settings), size), spare)
         all_of_it = blocks_for(sequence.known, size) - len(hits)
@@ -86,15 +86,15 @@ class Admission:
             self._promised += all_of_it - offer.blocks
         return offer
 
-    def _spare(self, settings: LiveSettings, running: list[Sequence]) -> int:
+    def _spare(self, sequence: Sequence, settings: LiveSettings, running: list[Sequence]) -> int:
         """Blocks beyond the watermark and, where prompts are admitted whole, beyond what running ones still need. A
-        reservation grows no more: it needs neither."""
+        reservation grows no more: it needs neither; and lanes of a search keep nothing free from one another."""
         spare = self.pool.available
         if settings.admission == "prompt":
             if self._promised is None:
                 self._promised = promised(running, self.pool.block_size)
             spare -= self._promised
-        if any(not s.reserved for s in running):
+        if any(not s.reserved and (s.group is None or s.group is not sequence.group) for s in running):
             spare -= int(settings.watermark * self.pool.num_blocks)
         return spare
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.formulas import blocks_for
 from engine.records import BLOCK, CACHED, EVICTED, FREE, HIT, NONE, SHARED, USED
 from engine.sequence import Sequence
 
@@ -39,6 +40,7 @@ class BlockPool:
         self._told = num_blocks  # size at the last drain
         self._table_changes: list[tuple[int, int, int]] = []
         self._cache_notes: list[tuple[int, ...]] = []
+        self._copy_notes: list[tuple[int, int, int]] = []
         self._seal_notes: list[SealNote] = []
         self._lay_out(num_blocks, block_size)
 
@@ -49,7 +51,7 @@ class BlockPool:
         self._packed = Struct(f"{block_size}q").pack  # a block's tokens, as they are hashed
         self.state = bytearray(num_blocks)  # FREE is 0
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
-        self.filled = array("H", bytes(2 * num_blocks))  # tokens with valid K/V in it
+        self.filled = array("H", bytes(2 * num_blocks))  # tokens with K/V in it that is valid for all its holders
         self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
         self._left_step = array("I", bytes(4 * num_blocks))  # when a cached block was last let go of
         self._left_clock = array("Q", bytes(8 * num_blocks))
@@ -58,6 +60,7 @@ class BlockPool:
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._sharers: dict[int, list[int]] = {}  # holders of blocks that have two or more, oldest first
+        self._copies: dict[int, int] = {}  # copy-on-write that the memory is still to follow: to this block, from that
         self._touched: set[int] = set()
         self.stored = 0  # tokens in used blocks
         self.empty = 0  # used blocks without any
@@ -141,6 +144,64 @@ class BlockPool:
             self.refcount[block] = count + 1
             self._append(sequence, block)
 
+    def share(self, sequence: Sequence, parent: Sequence) -> int:
+        """Make the empty table of the sequence refer to every block in which the parent has K/V; how many. Who is the
+        first to write into the last one of them copies it before."""
+        assert not sequence.table and not parent.reserved
+        count = blocks_for(parent.computed, self.block_size)
+        for block in parent.table[:count]:
+            self._sharers.setdefault(block, [self.owner[block]]).append(sequence.seq)
+            self.refcount[block] += 1
+            self._append(sequence, block)
+        sequence.hashes = parent.hashes[: parent.computed // self.block_size]
+        sequence.sealed = parent.sealed
+        return count
+
+    def holds(self, sequence: Sequence) -> bool:
+        """The next token to be computed has its K/V in the pool already: all of its prefix was found."""
+        index, held = divmod(sequence.computed, self.block_size)
+        return index < len(sequence.table) and self.filled[sequence.table[index]] > held
+
+    def must_copy(self, sequence: Sequence) -> bool:
+        """The next token to be computed would be written into a block that others hold too."""
+        index, held = divmod(sequence.computed, self.block_size)
+        if index >= len(sequence.table):
+            return False
+        block = sequence.table[index]
+        return self.refcount[block] > 1 and self.filled[block] == held
+
+    def copy(self, sequence: Sequence) -> None:
+        """Copy-on-write (Kwon et al. 2023, section 4.4): a block of its own in the place of the one that it is about to
+        write into. Its contents are the memory's to copy, see `copies`."""
+        index, held = divmod(sequence.computed, self.block_size)
+        source = sequence.table[index]
+        assert self.available and source not in self._copies
+        self._release(source, sequence.seq)
+        block = self._free.popitem()[0] if self._free else self._evict(sequence.seq)
+        self._own(block, sequence.seq)
+        self.filled[block] = held
+        self.empty -= 1
+        self.stored += held
+        self._table_changes.append((sequence.seq, index, block))
+        sequence.table[index] = block
+        sequence.sealed = min(sequence.sealed, index)
+        self._copies[block] = source
+        self._copy_notes.append((sequence.seq, source, block))
+
+    @property
+    def copies(self) -> Mapping[int, int]:
+        """Contents to be copied, to a block from a block: all at once, after what leaves for the host pool and before
+        anything is written. `settle` when done."""
+        return self._copies
+
+    def settle(self) -> None:
+        self._copies.clear()
+
+    def take_copy_notes(self) -> list[tuple[int, int, int]]:
+        """What was copied since the last call (records.COPY)."""
+        notes, self._copy_notes = self._copy_notes, []
+        return notes
+
     def truncate(self, sequence: Sequence, keep: int) -> None:
         """Let go of all table entries from index `keep` on, the last one first."""
         table = sequence.table
@@ -151,6 +212,17 @@ class BlockPool:
         self.releases += 1
         sequence.sealed = min(sequence.sealed, keep)
         self._table_changes.append((sequence.seq, keep, NONE))
+
+    def unfill(self, sequence: Sequence, end: int) -> None:
+        """Forget the K/V of its tokens from `end` on, in blocks that it holds alone; the blocks stay."""
+        size = self.block_size
+        for index in range(end // size, blocks_for(sequence.computed, size)):
+            block, left = sequence.table[index], max(0, end - index * size)
+            assert self.refcount[block] == 1 and block not in self._hash_of
+            self.stored -= self.filled[block] - left
+            self.empty += left == 0 < self.filled[block]
+            self.filled[block] = left
+            self._touched.add(block)
 
     def fill(self, sequence: Sequence, start: int, end: int) -> None:
         """The K/V of tokens start..end of the sequence is in its blocks now."""
@@ -190,11 +262,11 @@ class BlockPool:
         return hashes
 
     def lookup(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the longest known prefix of the sequence, at most up to before its last known token:
-        that one is computed again for its logits, and a shared block is never written to."""
+        """Blocks that hold the longest known prefix of the sequence. Where that is all of it, the last token is
+        computed again for its logits and not stored: a shared block is never written to."""
         found: list[int] = []
         hashes, block_of = sequence.hashes, self._block_of
-        for index in range((sequence.known - 1) // self.block_size):
+        for index in range(sequence.known // self.block_size):
             if index == len(hashes):
                 self.hash_blocks(sequence, index + 1)
             block = block_of.get(hashes[index])
@@ -323,14 +395,16 @@ class BlockPool:
 
     def _take(self, sequence: Sequence, block: int) -> None:
         """A block without contents, owned alone, at the end of the table."""
+        self._own(block, sequence.seq)
+        self._append(sequence, block)
+
+    def _own(self, block: int, seq: int) -> None:
         assert self.refcount[block] == 0
         self.state[block] = USED
         self.refcount[block] = 1
         self.filled[block] = 0
-        self.owner[block] = sequence.seq
+        self.owner[block] = seq
         self.empty += 1
-        self._table_changes.append((sequence.seq, len(sequence.table), block))
-        sequence.table.append(block)
         self._touched.add(block)
 
     def _append(self, sequence: Sequence, block: int) -> None:
@@ -361,6 +435,7 @@ class BlockPool:
             self.stored -= filled
         else:
             self.empty -= 1
+        self._copies.pop(block, None)
         if block in self._hash_of:
             self.state[block] = CACHED
             self._cached[block] = None
@@ -386,6 +461,9 @@ class BlockPool:
             for index, block in enumerate(sequence.table):
                 holders.setdefault(block, []).append(sequence.seq)
                 tokens = min(max(sequence.computed - index * self.block_size, 0), self.block_size)
+                if tokens == self.block_size - 1 and self.filled[block] > tokens:
+                    assert sequence.computed == sequence.known - 1  # found whole; its last token is computed again
+                    tokens += 1
                 assert filled.setdefault(block, tokens) == tokens, "sharers disagree on a block's fill"
         state = np.frombuffer(self.state, dtype=np.uint8)
         owner = np.frombuffer(self.owner, dtype=np.uint32)
@@ -400,7 +478,7 @@ class BlockPool:
             assert refcount[block] == len(held_by) and fills[block] == filled[block], block
             assert owner[block] in held_by
             if len(held_by) > 1:
-                assert fills[block] == self.block_size, "a shared block is not full"
+                assert fills[block] > 0, "a shared block is empty"
                 assert sorted(self._sharers[block]) == sorted(held_by)
                 assert self._sharers[block][0] == owner[block]
         assert self._sharers.keys() == {b for b, h in holders.items() if len(h) > 1}
@@ -411,5 +489,6 @@ class BlockPool:
         assert self._cached.keys() <= self._hash_of.keys()
         assert {h: b for b, h in self._hash_of.items()} == self._block_of
         assert len(self._hash_of) == len(self._block_of)
+        assert all(refcount[block] == 1 for block in self._copies)
         for block in self._hash_of:
             assert state[block] != FREE

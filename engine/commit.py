@@ -39,7 +39,7 @@ class Commit:
     def put(self, row: ScheduledRow, outcome: Outcome | None) -> None:
         """Take one row's outcome (None: it reached no logits)."""
         sequence, drafted = row.sequence, len(row.drafts)
-        start, before = sequence.computed, len(sequence.tokens)
+        before = len(sequence.tokens)
         kind = DECODE if sequence.decoding else PREFILL
         kept, accepted, reason = 0, 0, ""
         if outcome is not None:
@@ -50,14 +50,34 @@ class Commit:
                 self._note_drafts(sequence.seq, outcome.drafts, before + kept)
                 sequence.drafted += drafted
                 sequence.accepted += accepted
-        reach = start + row.own + accepted  # what lies beyond is K/V of drafts that were not kept
+        reach = sequence.computed + row.own + accepted  # what lies beyond is K/V of drafts that were not kept
         assert reach <= len(sequence.tokens)
-        if start < sequence.reached:
-            self.recomputed += min(reach, sequence.reached) - start
-        self.reached.append((sequence, start, reach))
+        self.count(sequence, reach)
+        self.reached.append((sequence, sequence.computed + row.stored, reach))
         if reason:
             self.ended[sequence] = reason
         self.rows.append((sequence.seq, kind, row.own + drafted, reach, before + kept, drafted, accepted, kept))
+
+    def put_forked(self, sequence: Sequence, outcome: Outcome) -> None:
+        """Take a token whose logits were those of the sequence that it was forked from just now."""
+        self._add(sequence, PREFILL, 0, outcome)
+
+    def put_lane(self, row: ScheduledRow, outcome: Outcome) -> None:
+        """As `put`, of a beam whose K/V is settled: its lane may continue another beam since."""
+        sequence = row.sequence
+        kind = DECODE if len(sequence.tokens) > sequence.prompt_tokens else PREFILL
+        self._add(sequence, kind, row.own, outcome)
+
+    def _add(self, sequence: Sequence, kind: int, scheduled: int, outcome: Outcome) -> None:
+        if outcome.tokens and (reason := self._take(sequence, outcome)):
+            self.ended[sequence] = reason
+        known, emitted = len(sequence.tokens), len(outcome.tokens)
+        self.rows.append((sequence.seq, kind, scheduled, sequence.computed, known, 0, 0, emitted))
+
+    def count(self, sequence: Sequence, reach: int) -> None:
+        """Its K/V comes to `reach` tokens: how many of them had been computed before."""
+        if sequence.computed < sequence.reached:
+            self.recomputed += min(reach, sequence.reached) - sequence.computed
 
     def _take(self, sequence: Sequence, outcome: Outcome) -> str:
         seq, tokens, request = sequence.seq, sequence.tokens, sequence.request
@@ -72,6 +92,8 @@ class Commit:
             self.text.append(piece)
             if piece:
                 sequence.pieces.append(piece)
+            if request.beams:  # which beams end is their search's to say
+                continue
             if ended:
                 return "stop"
             if len(tokens) >= sequence.limit:  # never above `most`

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from engine import config, records
+from engine.beam_search import BeamSearch
 from engine.block_pool import BlockPool
+from engine.branching import Decided, decide
 from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
+from engine.forking import Forking
+from engine.formulas import blocks_for
+from engine.group import Group
 from engine.host_pool import HostPool
 from engine.keyframe import take_keyframe
 from engine.pool_memory import Copier, acquire, release
@@ -37,10 +42,10 @@ from engine.records import (
     Timing,
 )
 from engine.requests import RequestRefused, check_request, resolve_sampling
-from engine.runner.batch import ScheduledRow, pack
-from engine.sampler import Outcome, Sampler, SampleRow
+from engine.runner.batch import pack
+from engine.sampler import Sampler
 from engine.scheduler import Plan, Scheduler
-from engine.sequence import Sequence
+from engine.sequence import Sequence, sequences_of
 from engine.speculation.proposer import Proposer
 from engine.texts import NullTexts, Texts
 from engine.watch import Watch
@@ -85,7 +90,7 @@ class Engine:
         self.host = HostPool(settings.swap_blocks, runner.model.kv_bytes_per_token * runner.block_size)
         self.scheduler = Scheduler(self.pool, self.host, settings, self._events)
         self._prefixes = PrefixLog(self.pool, self.texts)
-        self._live: dict[int, Sequence] = {}  # unfinished ones, by request number
+        self._live: dict[int, list[Sequence]] = {}  # unfinished ones, by request number
         self._last_seq = 0
         self._seed = seed
         self._proposers = proposers
@@ -93,7 +98,8 @@ class Engine:
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
-        self._copier = Copier(self.host, clock)
+        self._forking = Forking(self.scheduler, self.texts, self._events)
+        self._copier = Copier(self.pool, self.host, clock)
         self._auto = AutoBudget() if budget is None else budget
         self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
@@ -112,46 +118,60 @@ class Engine:
     # --- what is asked ---
 
     def submit(self, number: int, token_ids: list[int], request: Request) -> int:
-        """Queue a request; its sequence number. Raises RequestRefused."""
+        """Queue a request; the number of its first sequence, which others of it follow. Raises RequestRefused."""
         if number in self._live:
             raise RequestRefused(f"request {number} is still being served; give each request a number of its own")
         check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.pool.block_size)
+        now, count = self.now(), sequences_of(request)
+        lanes = [self._sequence(number, token_ids, request, index, now) for index in range(count)]
+        if count > 1 or request.beams:
+            group = Group(lanes)
+            for lane in lanes:
+                lane.group = group
+        self.scheduler.add(lanes[0])
+        self.scheduler.unborn += lanes[1:]
+        self._live[number] = lanes[:]
+        for lane in lanes:
+            self.texts.start(lane.seq, request.stop)
+            self._events.append(
+                Submitted(
+                    seq=lane.seq,
+                    number=number,
+                    prompt_tokens=lane.prompt_tokens,
+                    max_tokens=request.max_tokens,
+                    priority=request.priority,
+                    arrival=now,
+                    prompt=request.prompt[: records.PROMPT_SHOWN],
+                    label=request.label,
+                    index=lane.index,
+                    of=count,
+                    beams=request.beams,
+                )
+            )
+        return lanes[0].seq
+
+    def _sequence(self, number: int, token_ids: list[int], request: Request, index: int, now: int) -> Sequence:
         self._last_seq += 1
-        sequence = Sequence(
+        return Sequence(
             seq=self._last_seq,
             number=number,
             request=request,
             prompt_tokens=len(token_ids),
             tokens=list(token_ids),
-            arrival=self.now(),
+            arrival=now,
             order=(request.priority, self._last_seq),
+            index=index,
         )
-        self._live[number] = sequence
-        self.texts.start(sequence.seq, request.stop)
-        self.scheduler.add(sequence)
-        self._events.append(
-            Submitted(
-                seq=sequence.seq,
-                number=number,
-                prompt_tokens=sequence.prompt_tokens,
-                max_tokens=request.max_tokens,
-                priority=request.priority,
-                arrival=sequence.arrival,
-                prompt=request.prompt[: records.PROMPT_SHOWN],
-                label=request.label,
-            )
-        )
-        return sequence.seq
 
     def abort(self, number: int | None = None, reason: str = "") -> int:
         """Abort one request, or all; how many there were. An unknown or finished number is fine: it came too late."""
         self.pool.at(self.last_step, self.now())
         numbers = list(self._live) if number is None else [number] if number in self._live else []
         for each in numbers:
-            sequence = self._live[each]
-            self.scheduler.remove(sequence)
-            self._forget(sequence)
-            self._events.append(Aborted(seq=sequence.seq, number=each, reason=reason))
+            for sequence in self._live[each][:]:
+                self.scheduler.remove(sequence)
+                self._forget(sequence)
+                self._events.append(Aborted(seq=sequence.seq, number=each, reason=reason))
         return len(numbers)
 
     def change(self, changes: Mapping[str, object]) -> LiveSettings:
@@ -162,7 +182,8 @@ class Engine:
         if new.block_size != old.block_size:
             new = config.follow_block_size(old, new, changes)
             bounds = config.limits_of_size(bounds, old.block_size, new.block_size)
-        config.validate(new, bounds, new.block_size, *self._largest_need())
+        config.validate(new, bounds, new.block_size, *self._largest_need(new.block_size))
+        self._keep_lanes(new)
         proposer = self._make_proposer(new) if new.draft_method != old.draft_method else self._proposer
         acquire(self.runner, old, new)
         self._proposer, self.settings, self.bounds = proposer, new, bounds
@@ -194,7 +215,7 @@ class Engine:
         budget = self._budget()
         plan = self.scheduler.schedule(budget.tokens)
         for sequence in plan.admitted:
-            sequence.params = resolve_sampling(sequence.request, self.settings, self._seed)
+            self._resolve(sequence)
         for sequence in plan.turned_away:
             self._turn_away(sequence)
         scheduled = swapped = self._monotonic()
@@ -205,17 +226,17 @@ class Engine:
             logits = self.runner.execute(batch) if batch else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
-            outcomes = self.sampler.sample(logits, [_sample_row(row) for row in asked]) if asked else []
+            decided = decide(self.sampler, logits, asked)
         except BaseException:
             for row in plan.rows:
                 self.scheduler.tidy(row.sequence)
             raise
         sampled = self._monotonic()
         self.last_step += 1
-        top = self._watch.look(asked, outcomes, logits)
-        done = self._commit(plan, outcomes, sampled - self._held)
+        top = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
+        done = self._commit(plan, decided, sampled - self._held)
         memory = self._sample_memory()
-        blocks, tables, host, events = self._drain(budget)
+        blocks, tables, copies, host, events = self._drain(budget)
         sealed, sealed_text = self._prefixes.drain(events)
         rows = records.pack(done.rows, records.ROW)
         emitted = records.pack(done.emitted, records.TOKEN)
@@ -243,7 +264,7 @@ class Engine:
             events=events,
             bound=plan.bound,
             running=len(self.scheduler.running),
-            waiting=len(self.scheduler.waiting),
+            waiting=self.scheduler.waiting_count,
             used=self.pool.used_count,
             cached=self.pool.cached_count,
             free=self.pool.free_count,
@@ -256,6 +277,7 @@ class Engine:
             empty=self.pool.empty,
             gaps=self.scheduler.admission.gaps,
             cache=records.pack(self.pool.take_cache_notes(), records.CACHE),
+            copies=copies,
             sealed=sealed,
             sealed_text=sealed_text,
             recomputed=done.recomputed,
@@ -273,7 +295,7 @@ class Engine:
         if not (self._events or self.pool.changed or self.host.changed or self.settings != self._told[0]):
             return None
         memory = self._sample_memory()
-        blocks, tables, host, events = self._drain(budget := self._budget())
+        blocks, tables, copies, host, events = self._drain(budget := self._budget())
         sealed, sealed_text = self._prefixes.drain(events)
         return Between(
             v=records.SCHEMA,
@@ -283,11 +305,12 @@ class Engine:
             tables=tables,
             events=events,
             running=len(self.scheduler.running),
-            waiting=len(self.scheduler.waiting),
+            waiting=self.scheduler.waiting_count,
             used=self.pool.used_count,
             cached=self.pool.cached_count,
             free=self.pool.free_count,
             settings=self.settings,
+            copies=copies,
             swapped=self._copier.take(),
             host=host,
             sealed=sealed,
@@ -305,8 +328,9 @@ class Engine:
         """Assert every invariant, between steps, by counting everything again."""
         self.scheduler.check()
         self._prefixes.check()
-        queued = (*self.scheduler.running, *self.scheduler.waiting)
-        assert {s.number: s for s in queued} == self._live and len(queued) == len(self._live)
+        queued = (*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.unborn)
+        assert {s.seq for s in queued} == {s.seq for lanes in self._live.values() for s in lanes}
+        assert all(self._live.values()) and all(s in self._live[s.number] for s in queued)
         assert self.runner.num_blocks == self.pool.num_blocks
         assert self.runner.block_size == self.pool.block_size == self.settings.block_size
         assert self.runner.host_blocks == self.host.num_blocks
@@ -325,20 +349,28 @@ class Engine:
             return
         longest = self.settings.draft_length
         for sequence in self.scheduler.running:
-            if sequence.decoding and sequence.request.sampling.speculate:
+            if sequence.decoding and sequence.request.sampling.speculate and sequence.group is None:
                 # a pass adds its drafts and one token more
                 count = min(longest, sequence.limit - len(sequence.tokens) - 1)
                 if count > 0:
                     sequence.drafts = self._proposer.propose(sequence.seq, sequence.tokens, count)
                     assert len(sequence.drafts) <= count
 
-    def _commit(self, plan: Plan, outcomes: list[Outcome], now: int) -> Commit:
-        done = Commit(self.texts, self.eos_ids, now)
-        following = iter(outcomes)
+    def _commit(self, plan: Plan, decided: Decided, now: int) -> Commit:
+        done, outcomes = Commit(self.texts, self.eos_ids, now), decided.outcomes
         for row in plan.rows:
-            done.put(row, next(following) if row.wants_logits else None)
-        self.scheduler.settle(done.reached, done.ended)
+            sequence = row.sequence
+            if not row.wants_logits:
+                done.put(row, None)
+            elif sequence.group is None or not sequence.request.beams:
+                done.put(row, outcomes[sequence.seq])
+        self.scheduler.settle(done.reached)
+        for group in decided.samples:
+            self._forking.samples(group, outcomes, done)
+        for group, step in decided.searches:
+            self._forking.beams(group, step, plan.rows, outcomes, done)
         for sequence, reason in done.ended.items():
+            self.scheduler.remove(sequence)
             self._events.append(
                 Finished(
                     seq=sequence.seq,
@@ -350,30 +382,69 @@ class Engine:
             )
         return done
 
+    def _resolve(self, sequence: Sequence) -> None:
+        """What is settled when a request is first admitted."""
+        request, group = sequence.request, sequence.group
+        for each in group.lanes if group is not None else (sequence,):
+            each.params = resolve_sampling(request, self.settings, self._seed, each.index)
+        if group is not None and request.beams:
+            longest = sequence.limit - sequence.prompt_tokens
+            eos_ids = () if request.ignore_eos else self.eos_ids
+            group.search = BeamSearch(request.beams, longest, eos_ids, request.length_penalty, request.early_stopping)
+
     def _turn_away(self, sequence: Sequence) -> None:
-        reason = (
-            f"the prompt has {sequence.prompt_tokens:,} tokens and max_context was lowered to "
-            f"{self.settings.max_context:,} while it waited; raise max_context and send it again"
-        )
-        self._forget(sequence)
-        self._events.append(Aborted(seq=sequence.seq, number=sequence.number, reason=reason))
+        if sequence.prompt_tokens >= self.settings.max_context:
+            reason = (
+                f"the prompt has {sequence.prompt_tokens:,} tokens and max_context was lowered to "
+                f"{self.settings.max_context:,} while it waited; raise max_context and send it again"
+            )
+        else:
+            reason = (
+                f"settings were changed while it waited, and {sequence.request.beams} beams of it have no room with "
+                f"max_batch {self.settings.max_batch:,} and {self.settings.kv_blocks:,} KV blocks; raise them, or "
+                "lower max_tokens or max_context, and send it again"
+            )
+        for each in self._live[sequence.number][:]:
+            if each is not sequence:
+                self.scheduler.remove(each)
+            self._forget(each)
+            self._events.append(Aborted(seq=each.seq, number=each.number, reason=reason))
 
     def _forget(self, sequence: Sequence) -> str:
         """Drop what is kept of a sequence that ended; the text that was held back."""
-        del self._live[sequence.number]
+        lanes = self._live[sequence.number]
+        lanes.remove(sequence)
+        if not lanes:
+            del self._live[sequence.number]
         if self._proposer is not None:
             self._proposer.forget(sequence.seq)
         if self._watch.seq == sequence.seq:
             self._watch.seq = None
         return self.texts.finish(sequence.seq)
 
-    def _largest_need(self) -> tuple[int, str]:
-        """Of all sequences whose limit is settled: the others will get theirs under the settings of that day."""
-        settled = [s for s in self._live.values() if s.limit]
+    def _largest_need(self, block_size: int) -> tuple[int, str]:
+        """Of all requests whose limit is settled: the others will get theirs under the settings of that day."""
+        settled = [lanes[0] for lanes in self._live.values() if lanes[0].limit]
         if not settled:
             return 0, ""
-        largest = max(settled, key=lambda s: (s.limit, -s.seq))
-        return largest.limit, f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far)"
+
+        def need(sequence: Sequence) -> int:
+            beams = sequence.request.beams
+            return beams * blocks_for(sequence.limit, block_size) * block_size if beams else sequence.limit
+
+        largest = max(settled, key=lambda s: (need(s), -s.seq))
+        beams = f", {largest.request.beams} beams" if largest.request.beams else ""
+        return need(largest), f"request {largest.number} ({largest.status}, {largest.known:,} tokens so far{beams})"
+
+    def _keep_lanes(self, settings: LiveSettings) -> None:
+        """The beams of a search run together, so a batch must have room for them."""
+        for number, lanes in self._live.items():
+            if lanes[0].request.beams > settings.max_batch:
+                raise SettingRefused(
+                    "max_batch",
+                    f"request {number} is a search with {lanes[0].request.beams} beams, which run together; "
+                    f"max_batch {settings.max_batch} would be too few. Wait for it, or abort it",
+                )
 
     def _make_proposer(self, settings: LiveSettings) -> Proposer | None:
         if settings.draft_method == "off":
@@ -390,18 +461,11 @@ class Engine:
         self._memory, self._memory_at = self.runner.memory(), now
         return self._memory
 
-    def _drain(self, budget: StepBudget) -> tuple[bytes, bytes, bytes, list[Event]]:
+    def _drain(self, budget: StepBudget) -> tuple[bytes, bytes, bytes, bytes, list[Event]]:
         blocks, tables = self.pool.drain()
         events = self._events[:]
         self._events.clear()
         self._told = self.settings, budget
         host = self.host.drain().tobytes() if self.host.changed else b""
-        return blocks.tobytes(), records.pack(tables, records.TABLE), host, events
-
-
-def _sample_row(row: ScheduledRow) -> SampleRow:
-    """The sequence's own, kept from its admission: only what is drafted and where differs from pass to pass."""
-    params = row.sequence.params
-    assert params is not None
-    params.drafts, params.position = row.drafts, len(row.sequence.tokens)
-    return params
+        copies = records.pack(self.pool.take_copy_notes(), records.COPY)
+        return blocks.tobytes(), records.pack(tables, records.TABLE), copies, host, events

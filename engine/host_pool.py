@@ -9,7 +9,7 @@ shared and never searched. It refuses to know of the copies themselves, of setti
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,9 @@ class HostPool:
 
     # --- moving ---
 
-    def move_out(self, sequence: Sequence, block_size: int) -> bool:
-        """Make room for all that is computed of it, to be copied from the blocks of its table. False: no room."""
+    def move_out(self, sequence: Sequence, block_size: int, copies: Mapping[int, int]) -> bool:
+        """Make room for all that is computed of it, to be copied from the blocks of its table, or from where those are
+        still to be copied from themselves. False: no room."""
         count = blocks_for(sequence.computed, block_size)
         if count > len(self._free):
             return False
@@ -60,7 +61,7 @@ class HostPool:
             self.filled[block] = min(block_size, sequence.computed - index * block_size)
             sequence.host.append(block)
         self._touched.update(sequence.host)
-        self._outs[sequence.seq] = sequence.table[:count], sequence.host[:]
+        self._outs[sequence.seq] = array("q", [copies.get(b, b) for b in sequence.table[:count]]), sequence.host[:]
         return True
 
     def move_in(self, sequence: Sequence, first: int) -> None:

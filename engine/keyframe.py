@@ -24,7 +24,8 @@ def take_keyframe(
     prefixes: PrefixLog,
     memory: Memory | None,
 ) -> Keyframe:
-    pool, running, waiting = scheduler.pool, scheduler.running, scheduler.waiting
+    pool, running = scheduler.pool, scheduler.running
+    waiting = sorted([*scheduler.waiting, *scheduler.unborn], key=lambda s: s.order)
     tables = [s.table for s in running]  # who waits holds nothing
     sealed, sealed_text = prefixes.whole()
     return Keyframe(

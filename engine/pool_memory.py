@@ -1,11 +1,14 @@
 """The memory under both pools, kept in step with their bookkeeping: taken before settings change, given back after, and
-copied between the pools. What is copied, and when settings change, is others' business."""
+copied within and between the pools. What is copied, and when settings change, is others' business."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from engine.block_pool import BlockPool
 from engine.config import LiveSettings, SettingRefused
 from engine.formulas import MIB
 from engine.host_pool import HostPool
@@ -48,24 +51,32 @@ def release(runner: Runner, new: LiveSettings) -> None:
 
 
 class Copier:
-    """Does what the host pool has pending, and counts it for the next record. `clock`: monotonic ns."""
+    """Does what both pools have pending, and counts for the next record what went between them. `clock`: monotonic
+    ns."""
 
-    def __init__(self, host: HostPool, clock: Callable[[], int]):
+    def __init__(self, pool: BlockPool, host: HostPool, clock: Callable[[], int]):
+        self._pool = pool
         self._host = host
         self._clock = clock
         self._done: Swapped | None = None
 
     def run(self, runner: Runner) -> bool:
-        """Everything in one go, out before in. False: nothing was to be moved."""
-        if not self._host.pending:
+        """Everything in one go: out, then within the pool, then in. False: nothing was to be moved."""
+        copies = self._pool.copies
+        if not self._host.pending and not copies:
             return False
         started = self._clock()
         out, back = self._host.copies()
         if len(out[0]):
             runner.swap_out(*out)
+        if copies:
+            runner.copy(np.array(list(copies.values())), np.array(list(copies)))
         if len(back[0]):
             runner.swap_in(*back)
         self._host.settle()
+        self._pool.settle()
+        if not len(out[0]) + len(back[0]):
+            return True
         before = self._done or Swapped(out=0, back=0, bytes=0, ns=0)
         self._done = Swapped(
             out=before.out + len(out[0]),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
-SCHEMA = 3
+SCHEMA = 4
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
@@ -38,7 +38,7 @@ VERDICTS = ("accepted", "rejected", "discarded", "resampled", "bonus")
 ROW = np.dtype([
     ("seq", "<u4"),
     ("kind", "u1"),
-    ("scheduled", "<u4"),  # tokens computed by this row: its own and its drafts
+    ("scheduled", "<u4"),  # tokens computed by this row: its own and its drafts; 0: forked, it has another row's token
     ("context", "<u4"),  # tokens with K/V kept after the step (rejected drafts don't count)
     ("known", "<u4"),  # prompt and output tokens after the step
     ("drafted", "<u2"),
@@ -46,7 +46,8 @@ ROW = np.dtype([
     ("emitted", "<u2"),
 ])
 BLOCK = np.dtype([("block", "<u4"), ("state", "u1"), ("refcount", "<u2"), ("filled", "<u2"), ("owner", "<u4")])
-# a table change (seq, index, block): entry `index` of the table is `block`; block NONE: the table ends before index
+# a table change (seq, index, block): entry `index` of the table is `block`, a new one at its end or another than before
+# (copy-on-write); block NONE: the table ends before index
 TABLE = np.dtype([("seq", "<u4"), ("index", "<u4"), ("block", "<u4")])
 # the host pool: whose block it is (NONE: free), its index in that sequence's table, tokens with K/V in it
 HOST = np.dtype([("block", "<u4"), ("owner", "<u4"), ("index", "<u4"), ("filled", "<u2")])
@@ -61,6 +62,8 @@ CACHE = np.dtype([
     ("steps", "<u4"),
     ("ns", "<u8"),
 ])
+# copy-on-write: the sequence was about to write into `source`, which others hold too, and has its own copy `block` now
+COPY = np.dtype([("seq", "<u4"), ("source", "<u4"), ("block", "<u4")])
 # a full block that a prompt can find from now on: its index in the table of `seq`, which computed it, its hash and that
 # of the block before it (0: it is a prompt's first). Hash 0: it can't be found any more; block NONE: none can. Hashes
 # are chained, so equal ones mean equal prefixes; the records carry the first 8 bytes of the pool's own
@@ -125,6 +128,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     raw: bool = False  # leave the chat template out
     token_ids: list[int] | None = None  # takes the place of `prompt` and its template
     max_tokens: int = 128
+    n: int = 1  # samples, each a sequence of its own; of seed s they draw as if asked for alone with s, s + 1, …
+    beams: int = 0  # beam search of that width; 0 = none
+    length_penalty: float = 1.0  # beams: a finished one scores its log-probability ÷ length ** length_penalty
+    early_stopping: bool | Literal["never"] = False  # beams: when a search ends; see engine.beam_search
     stop: list[str] = []
     ignore_eos: bool = False
     priority: int = 0  # lower runs first
@@ -222,6 +229,41 @@ class Submitted(_Struct):
     arrival: int  # engine clock
     prompt: str  # the first few hundred characters, for lists
     label: str
+    index: int = 0  # among the sequences of its request
+    of: int = 1  # sequences that serve the request
+    beams: int = 0  # width of the beam search that they are lanes of
+
+
+class Forked(_Struct):
+    """From now on the sequence continues the first `known` tokens of `parent`; what it had of its own is void. It comes
+    to the text and blocks of another sample's prompt so, and to those of another beam."""
+
+    seq: int
+    parent: int
+    known: int
+    computed: int  # tokens whose K/V it has, by reference where it isn't reserved
+    shared: int  # blocks that it holds together with the parent
+    running: bool  # False: there is no room for it now, and it waits
+    limit: int  # as in Admitted
+
+
+class Hypothesis(msgspec.Struct, frozen=True, kw_only=True):
+    """What a beam search found."""
+
+    token_ids: list[int]  # of the output, an end of sequence included
+    text: str
+    log_probability: float  # of all its tokens together
+    score: float  # log-probability ÷ length ** length_penalty
+    reason: str  # as in Finished
+
+
+class Searched(_Struct):
+    """A beam search is over; `found`, best first. It comes after the last tokens of its lanes and before their ends, in
+    which `reason` is "beams"."""
+
+    seq: int  # the first lane
+    number: int
+    found: list[Hypothesis]
 
 
 class Admitted(_Struct):
@@ -235,7 +277,8 @@ class Admitted(_Struct):
 
 
 class Preempted(_Struct):
-    """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize", "block_size"."""
+    """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize", "block_size", "beams" (lanes of
+    one search waited for others that found no room). Lanes of a beam search leave together."""
 
     seq: int
     cause: str
@@ -256,7 +299,8 @@ class Dropped(_Struct):
 
 
 class Finished(_Struct):
-    """`reason`: "stop" (end of sequence or stop string), "length" (max tokens), "context" (max context)."""
+    """`reason`: "stop" (end of sequence or stop string), "length" (max tokens), "context" (max context), "beams" (its
+    search is over)."""
 
     seq: int
     number: int
@@ -271,7 +315,7 @@ class Aborted(_Struct):
     reason: str = ""
 
 
-Event = Submitted | Admitted | Preempted | Dropped | Finished | Aborted
+Event = Submitted | Admitted | Forked | Preempted | Dropped | Searched | Finished | Aborted
 
 
 class Swapped(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,7 +388,7 @@ class StepRecord(_Struct):
     rows: bytes  # ROW
     blocks: bytes  # BLOCK, final values, at most one entry a block
     tables: bytes  # TABLE, in order
-    events: list[Event]  # in order; a sequence's Finished comes after its tokens
+    events: list[Event]  # in order; a sequence's Searched and Finished come after its tokens
     bound: Bound  # what kept the step from doing more
     running: int  # sequences, after the step
     waiting: int
@@ -362,6 +406,7 @@ class StepRecord(_Struct):
     empty: int = 0  # used blocks without any
     gaps: int = 0  # blocks that nobody uses, in rows too short for the reservation that waits next
     cache: bytes = b""  # CACHE, in order
+    copies: bytes = b""  # COPY, in order; done before the step's rows were computed
     sealed: bytes = b""  # SEAL, in order
     sealed_text: list[str] = []  # what the tokens of each say
     # the price of preemption: of all tokens computed in this step, and of the step's time
@@ -388,6 +433,7 @@ class Between(_Struct):
     free: int
     settings: LiveSettings
     budget: StepBudget  # what the next step would have, were it now
+    copies: bytes = b""  # COPY, in order, of a step that failed
     swapped: Swapped | None = None
     host: bytes = b""
     sealed: bytes = b""
@@ -419,6 +465,9 @@ class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     output: str
     label: str
+    index: int = 0
+    of: int = 1
+    beams: int = 0
 
 
 class Keyframe(_Struct):

@@ -6,12 +6,14 @@ import hashlib
 import math
 from typing import TypeVar
 
+from engine.beam_search import MAX_LENGTH_PENALTY, MAX_WIDTH
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
 from engine.records import Request, Sampling
 from engine.sampler import SampleRow
 
 T = TypeVar("T")
+MAX_SAMPLES = 64
 _SEED_BYTES = 8  # the sampler's random numbers are keyed by 64 bits
 
 
@@ -43,6 +45,35 @@ def check_request(ids: list[int], request: Request, settings: LiveSettings, voca
     if any(not stop for stop in request.stop):
         raise RequestRefused("a stop string is empty and would end every answer at once; leave it out")
     _check_sampling(request.sampling)
+    if not 1 <= request.n <= MAX_SAMPLES:
+        raise RequestRefused(f"n is {request.n}; ask for 1 to {MAX_SAMPLES} samples")
+    if request.beams:
+        _check_beams(request, need, settings)
+
+
+def _check_beams(request: Request, need: int, settings: LiveSettings) -> None:
+    """`need`: blocks that one of them may come to hold."""
+    beams = request.beams
+    if not 1 <= beams <= MAX_WIDTH:
+        raise RequestRefused(f"{beams} beams; ask for 1 to {MAX_WIDTH}")
+    if request.n > 1:
+        raise RequestRefused("beams and n > 1 don't go together: a search gives its best beams; leave n out")
+    if request.stop:
+        raise RequestRefused("a beam search ends at tokens, not at stop strings; leave them out")
+    if request.sampling.temperature:
+        raise RequestRefused("a beam search draws nothing; leave the temperature out, or ask for samples with n")
+    if not abs(request.length_penalty) <= MAX_LENGTH_PENALTY:
+        low, high = -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY
+        raise RequestRefused(f"length_penalty is {request.length_penalty:g}; it must be {low:g} to {high:g}")
+    if beams > settings.max_batch:
+        raise RequestRefused(
+            f"{beams} beams run together and max_batch is {settings.max_batch}; raise max_batch or ask for fewer beams"
+        )
+    if beams * need > settings.kv_blocks:
+        raise RequestRefused(
+            f"{beams} beams may need {beams * need:,} KV blocks and the pool has {settings.kv_blocks:,}; raise "
+            "kv_blocks, lower max_tokens or ask for fewer beams"
+        )
 
 
 def _check_sampling(sampling: Sampling) -> None:
@@ -59,15 +90,15 @@ def _check_sampling(sampling: Sampling) -> None:
         raise RequestRefused(f"top_p is {sampling.top_p:g}; it must be above 0 and at most 1")
 
 
-def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int) -> SampleRow:
-    """The request's own sampling, with the live settings' defaults where it has none."""
+def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int, index: int = 0) -> SampleRow:
+    """The request's own sampling, with the live settings' defaults where it has none. `index`: of the sample."""
     own = request.sampling
     return SampleRow(
         temperature=_pick(own.temperature, settings.temperature),
         top_k=_pick(own.top_k, settings.top_k),
         top_p=_pick(own.top_p, settings.top_p),
         min_p=_pick(own.min_p, settings.min_p),
-        seed=_pick(own.seed, _seed(engine_seed, request.number)),
+        seed=(_pick(own.seed, _seed(engine_seed, request.number)) + index) % (1 << 8 * _SEED_BYTES),
     )
 
 

@@ -6,6 +6,9 @@ Decodes, prefill chunks, prefix hits and verifications all follow from it. Serve
 left, so that a draft never takes a token or a block from anything that is certain. Without chunked prefill the
 prompts come first, whole or not at all, and decodes get the rest.
 
+Sequences of one request may depend on each other (`group`): those that will fork from a prompt aren't queued before it
+is computed, and the beams of a search decode together or not at all, and are preempted together.
+
 A running row that finds no block takes one by preemption: the sequence served last gives up all of its blocks and
 returns to the queue, whose order puts it at the head of its priority. Whether the head of the queue may come in is
 `admission`'s to say.
@@ -16,7 +19,6 @@ Models, sampling, text and clocks are others' business; the clock is not read he
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container
 from dataclasses import dataclass, field
 
 from engine.admission import Admission, Offer, limit_of
@@ -24,7 +26,7 @@ from engine.block_pool import BlockPool, Span
 from engine.config import LiveSettings
 from engine.formulas import blocks_for
 from engine.host_pool import HostPool
-from engine.records import NONE, Admitted, Bound, Dropped, Event, Preempted
+from engine.records import NONE, Admitted, Bound, Dropped, Event, Forked, Preempted
 from engine.runner.batch import ScheduledRow
 from engine.sequence import Sequence
 
@@ -32,7 +34,7 @@ from engine.sequence import Sequence
 @dataclass(slots=True)
 class Plan:
     """One step's work. `admitted`: for the first time, even if preempted again before the step ran;
-    `turned_away`: waiting sequences whose prompt no longer fits the context."""
+    `turned_away`: waiting sequences whose prompt no longer fits the context, or whose beams don't fit the pool."""
 
     rows: list[ScheduledRow] = field(default_factory=list)
     bound: Bound = "no_work"
@@ -54,6 +56,7 @@ class Scheduler:
         self.events = events
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
+        self.unborn: list[Sequence] = []  # waiting too, but for the prompt of the one that they will fork from
         self.admission = Admission(pool)
         # of the step being planned
         self._rows: dict[int, ScheduledRow] = {}  # by seq, in plan order
@@ -62,19 +65,79 @@ class Scheduler:
 
     # --- queues ---
 
+    @property
+    def waiting_count(self) -> int:
+        return len(self.waiting) + len(self.unborn)
+
     def add(self, sequence: Sequence) -> None:
         insort(self.waiting, sequence, key=_order)
 
     def remove(self, sequence: Sequence) -> None:
         """Finished or aborted: out of its queue, its blocks back to the pool."""
-        (self.running if sequence.status == "running" else self.waiting).remove(sequence)
+        if sequence.status == "running":
+            self.running.remove(sequence)
+        elif sequence in self.unborn:
+            self.unborn.remove(sequence)
+        else:
+            self.waiting.remove(sequence)
         sequence.status = "finished"
         sequence.drafts, sequence.reserved = [], False
         self.host.drop(sequence)
         self.pool.truncate(sequence, 0)
 
+    def fork(self, child: Sequence, parent: Sequence, known: int) -> None:
+        """The child continues the first `known` tokens of the parent, whose K/V is all there. Where both are paged it
+        shares the parent's blocks. A reservation is never shared: what it has in common with the parent stays, the
+        rest is computed again. One that never ran and finds no room waits."""
+        first = child in self.unborn
+        if first:
+            self.unborn.remove(child)
+            child.limit = parent.limit
+            if len(self.running) < self.settings.max_batch and not parent.reserved:
+                child.status = "running"
+                insort(self.running, child, key=_order)
+            else:
+                self.add(child)
+        shared = 0
+        if child.status == "running" and not child.reserved:
+            self.pool.truncate(child, 0)
+            child.computed = 0
+            if not parent.reserved:
+                shared = self.pool.share(child, parent)
+                child.shares = parent.shares = True
+                child.computed = known
+        elif child.reserved:
+            common = 0
+            while common < known and child.tokens[common] == parent.tokens[common]:
+                common += 1
+            self.pool.unfill(child, min(common, child.computed))
+            child.computed = min(common, child.computed)
+        if not shared:
+            child.hashes = parent.hashes[: known // self.pool.block_size]
+        child.tokens = parent.tokens[:known]
+        self.events.append(
+            Forked(
+                seq=child.seq,
+                parent=parent.seq,
+                known=known,
+                computed=child.computed,
+                shared=shared,
+                running=child.status == "running",
+                limit=child.limit,
+            )
+        )
+
     def preempt(self, sequence: Sequence, cause: str, by: int = NONE, needed: int = 0) -> None:
-        """Back to the queue. What was computed moves to the host pool, or is computed again."""
+        """Back to the queue, with all beams of its search. What was computed moves to the host pool, or is computed
+        again."""
+        if sequence.group is None or not sequence.group.together:
+            self._preempt(sequence, cause, by, needed)
+            return
+        for lane in reversed(sequence.group.living):
+            if lane.status == "running":
+                self._preempt(lane, cause, by, needed)
+
+    def _preempt(self, sequence: Sequence, cause: str, by: int, needed: int) -> None:
         moved, note = self._move_out(sequence) if cause != "block_size" else (0, "")
         self.events.append(
             Preempted(
@@ -91,7 +154,7 @@ class Scheduler:
         sequence.reached = max(sequence.reached, sequence.computed)
         self.running.remove(sequence)
         self.pool.truncate(sequence, 0)
-        sequence.reserved = False
+        sequence.reserved = sequence.shares = False
         sequence.computed = 0
         sequence.drafts = []
         sequence.preemptions += 1
@@ -102,7 +165,7 @@ class Scheduler:
         """Blocks that will be copied to the host pool, and why none are although they should be."""
         if self.host.stay(sequence) or self.settings.preemption == "recompute" or not sequence.computed:
             return 0, ""
-        if self.host.move_out(sequence, self.pool.block_size):
+        if self.host.move_out(sequence, self.pool.block_size, self.pool.copies):
             return len(sequence.host), ""
         needed, host = blocks_for(sequence.computed, self.pool.block_size), self.host
         return 0, f"the host pool has {host.free_count:,} free blocks of {host.num_blocks:,}, {needed:,} needed"
@@ -123,7 +186,7 @@ class Scheduler:
             self.preempt(self.running[-1], "max_batch")
         if settings.kv_blocks != self.pool.num_blocks:
             for sequence in reversed(self.running[:]):
-                if any(block >= settings.kv_blocks for block in sequence.table):
+                if any(block >= settings.kv_blocks for block in sequence.table):  # none once it was preempted
                     self.preempt(sequence, "resize")
             self.pool.resize(settings.kv_blocks)
         if settings.swap_blocks != self.host.num_blocks:
@@ -138,8 +201,8 @@ class Scheduler:
 
     def _rebuild(self, settings: LiveSettings) -> None:
         """Blocks of another size: nothing that any pool holds is of use, and everybody starts again."""
-        for sequence in reversed(self.running[:]):
-            self.preempt(sequence, "block_size")
+        while self.running:
+            self.preempt(self.running[-1], "block_size")
         for sequence in self.waiting:
             sequence.hashes.clear()
             if sequence.swapped:
@@ -162,6 +225,10 @@ class Scheduler:
             short = self._prefills(whole=True)
             stopped = self._admit(plan, whole=True)
             short |= self._decodes()
+        if not self._rows and self.running:
+            short |= self._decodes()  # beams that came in with all of their K/V there
+            if not self._rows and self.waiting:
+                self._break_up()
         trimmed = self._drafts()
         plan.rows = list(self._rows.values())
         if self._preempted:
@@ -183,14 +250,27 @@ class Scheduler:
             # one of them may have been preempted meanwhile, or have come with all but its last token cached
             if sequence.status != "running" or sequence.seq in rows:
                 continue
-            if self._budget == 0:
+            if sequence.group is not None and not sequence.group.ready:
+                continue
+            if self._budget < self._at_once(sequence):
                 return True
-            if computed < len(sequence.table) * size:  # there is room in its last block, as mostly
+            # there is room in a last block of its own, as mostly
+            if computed < len(sequence.table) * size and not sequence.shares:
                 rows[sequence.seq] = ScheduledRow(sequence, 1, [], True)
                 self._budget -= 1
             else:
                 self._run(sequence, 1)
         return False
+
+    def _at_once(self, sequence: Sequence) -> int:
+        """Tokens that must run together, of which those of the sequence are the first."""
+        group = sequence.group
+        return 1 if group is None or group.lanes[0] is not sequence else len(group.living)
+
+    def _break_up(self) -> None:
+        """Nobody runs, for all wait for beams that find no room beside them: those served last make it."""
+        self._preempted = True
+        self.preempt(self.running[-1], "beams")
 
     def _prefills(self, whole: bool) -> bool:
         """The next chunk, or all the rest, of each running prefill. True if the budget cut one short."""
@@ -199,7 +279,7 @@ class Scheduler:
             # one that is planned decodes; asking for that first is cheaper
             if sequence.seq in self._rows or sequence.decoding or sequence.status != "running":
                 continue
-            rest = sequence.known - sequence.computed
+            rest = sequence.due - sequence.computed
             if self._budget == 0 or (whole and rest > self._budget):
                 return True
             own = min(rest, self._budget)
@@ -211,25 +291,31 @@ class Scheduler:
         """Plan a running row, preempting others, or at last the row itself, until its blocks are there."""
         pool = self.pool
         missing = -(-(sequence.computed + own) // pool.block_size) - len(sequence.table)
-        if missing > 0:
-            while missing > pool.available:
-                victim = self.running[-1]
-                self._make_room(victim, sequence.seq, missing)
-                if victim is sequence:
+        copies = sequence.shares and pool.must_copy(sequence)
+        if missing > 0 or copies:
+            while missing + copies > pool.available:
+                self._make_room(self.running[-1], sequence.seq, missing + copies)
+                if sequence.status != "running":
                     return
+                copies = pool.must_copy(sequence)  # not when who shared it had to go
+            if copies:
+                pool.copy(sequence)
             pool.grow(sequence, missing)
         self._plan(sequence, own)
 
     def _make_room(self, victim: Sequence, needy: int, missing: int) -> None:
         self._preempted = True
         self.preempt(victim, "kv_blocks", needy, missing)
-        row = self._rows.pop(victim.seq, None)
-        if row is not None:
-            self._budget += row.own
+        for gone in victim.group.lanes if victim.group else (victim,):
+            row = self._rows.pop(gone.seq, None)
+            if row is not None:
+                self._budget += row.own
 
     def _plan(self, sequence: Sequence, own: int) -> None:
         reach = sequence.computed + own
-        self._rows[sequence.seq] = ScheduledRow(sequence, own, [], reach == len(sequence.tokens))
+        stored = sequence.shares and self.pool.holds(sequence)
+        sequence.shares = stored  # until it is computed; what it writes to otherwise is its own by now
+        self._rows[sequence.seq] = ScheduledRow(sequence, own, [], reach == len(sequence.tokens), int(stored))
         self._budget -= own
 
     def _admit(self, plan: Plan, whole: bool) -> Bound | None:
@@ -243,7 +329,7 @@ class Scheduler:
         cut = False
         while self.waiting:
             sequence = self.waiting[0]
-            if not sequence.limit and sequence.prompt_tokens >= settings.max_context:
+            if not sequence.limit and not self._fits(sequence):
                 sequence.status = "finished"
                 plan.turned_away.append(self.waiting.pop(0))
                 continue
@@ -261,9 +347,17 @@ class Scheduler:
             if not sequence.limit:
                 plan.admitted.append(sequence)
             self._start(sequence, offer)
-            self._plan(sequence, offer.own)
-            cut = sequence.computed + offer.own < sequence.known
+            if offer.own:
+                self._plan(sequence, offer.own)
+            cut = sequence.computed + offer.own < sequence.due
         return "token_budget" if cut else None
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """What was changed since it came has left room for it, if it were alone."""
+        settings, beams = self.settings, sequence.request.beams
+        if sequence.prompt_tokens >= settings.max_context or beams > settings.max_batch:
+            return False
+        return beams * blocks_for(limit_of(sequence, settings), self.pool.block_size) <= self.pool.num_blocks
 
     def _start(self, sequence: Sequence, offer: Offer) -> None:
         self.waiting.pop(0)
@@ -272,9 +366,10 @@ class Scheduler:
         sequence.status = "running"
         insort(self.running, sequence, key=_order)
         self.pool.attach(sequence, offer.hits)
-        sequence.sealed = len(offer.hits)
-        sequence.cached_tokens = len(offer.hits) * self.pool.block_size
+        sequence.cached_tokens = min(len(offer.hits) * self.pool.block_size, sequence.known - 1)
+        sequence.sealed = sequence.cached_tokens // self.pool.block_size
         sequence.computed = offer.computed
+        sequence.shares = len(offer.hits) * self.pool.block_size == sequence.known
         sequence.reserved = offer.first >= 0
         if sequence.reserved:
             self.pool.reserve(sequence, offer.first, offer.blocks)
@@ -329,9 +424,9 @@ class Scheduler:
             pool.grow(sequence, missing)
         return drafts
 
-    def settle(self, reached: list[Span], ended: Container[Sequence]) -> None:
-        """A pass is done. Of its sequences, in plan order, the tokens that have K/V since, and who ends: what lies
-        beyond is of drafts that were not kept."""
+    def settle(self, reached: list[Span]) -> None:
+        """A pass is done. Of its sequences, in plan order, the tokens that have K/V since: what lies beyond is of
+        drafts that were not kept."""
         pool, size, seals = self.pool, self.pool.block_size, self.settings.prefix_cache
         pool.fill_all(reached)
         for sequence, _, reach in reached:
@@ -339,9 +434,7 @@ class Scheduler:
             full = reach // size
             if seals and sequence.sealed < full:
                 pool.seal(sequence)
-            if sequence in ended:
-                self.remove(sequence)
-            elif len(sequence.table) > full + 1:
+            if len(sequence.table) > full + 1:
                 self.tidy(sequence)
 
     def tidy(self, sequence: Sequence) -> None:
@@ -355,8 +448,10 @@ class Scheduler:
         assert len(self.running) <= self.settings.max_batch
         assert self.pool.num_blocks == self.settings.kv_blocks
         assert self.host.num_blocks == self.settings.swap_blocks
-        for queue, status in ((self.running, "running"), (self.waiting, "waiting")):
-            assert queue == sorted(queue, key=_order) and len(set(map(_order, queue))) == len(queue)
+        assert all(s.group is not None and s.group.lanes[0] is not s for s in self.unborn)
+        for queue, status in ((self.running, "running"), (self.waiting, "waiting"), (self.unborn, "waiting")):
+            if queue is not self.unborn:
+                assert queue == sorted(queue, key=_order) and len(set(map(_order, queue))) == len(queue)
             for sequence in queue:
                 assert sequence.status == status
                 sequence.check(self.pool.block_size)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from engine.records import Request, SequenceState
 
 if TYPE_CHECKING:
+    from engine.group import Group
     from engine.sampler import SampleRow
 
 
@@ -32,6 +33,8 @@ class Sequence:
     tokens: list[int]  # known: prompt and output; only ever appended to
     arrival: int  # engine clock, ns
     order: tuple[int, int]
+    index: int = 0  # among the sequences of its request
+    group: Group | None = None  # that it can't run without: lanes of a search, samples until their prompt is computed
 
     status: Literal["waiting", "running", "finished"] = "waiting"
     limit: int = 0  # tokens it may come to hold; 0 until it is first admitted
@@ -44,6 +47,7 @@ class Sequence:
     host: array[int] = field(default_factory=lambda: array("q"))  # host blocks, logical order, while it is swapped out
     swapped: int = 0  # tokens with K/V in them
     reached: int = 0  # most tokens ever computed before a preemption; computing them again is its price
+    shares: bool = False  # the block that its next token belongs to may be another's too
     reserved: bool = False  # its table holds blocks for `limit` tokens, in a row, from admission on
 
     cached_tokens: int = 0  # taken from the prefix cache at the latest admission
@@ -57,6 +61,11 @@ class Sequence:
     @property
     def known(self) -> int:
         return len(self.tokens)
+
+    @property
+    def due(self) -> int:
+        """Tokens to be computed for its own sake: a beam's last one waits for those of its search."""
+        return len(self.tokens) - (self.group is not None and self.group.together)
 
     @property
     def priority(self) -> int:
@@ -97,6 +106,9 @@ class Sequence:
             prompt=prompt_text,
             output="".join(self.pieces),
             label=self.request.label,
+            index=self.index,
+            of=sequences_of(self.request),
+            beams=self.request.beams,
         )
 
     def check(self, block_size: int) -> None:
@@ -117,3 +129,8 @@ class Sequence:
         assert self.swapped < self.known and not (self.swapped and self.status == "running"), self
         if self.limit:
             assert self.known <= self.limit, self
+
+
+def sequences_of(request: Request) -> int:
+    """How many serve it."""
+    return request.beams or request.n

@@ -134,6 +134,11 @@ class TextStreams:
         """One token alone, for drafts: half a character is U+FFFD."""
         return self._tokenizer.token_bytes(token).decode("utf-8", "replace")
 
+    def whole(self, tokens: Iterable[int]) -> str:
+        """Output tokens as one text."""
+        stream = _Stream((), self._tokenizer.drops_first_space)
+        return "".join([stream.feed(self._tokenizer.token_bytes(token)) for token in tokens]) + stream.feed(b"", True)
+
     def span(self, tokens: list[int]) -> str:
         """Some tokens in a row, for blocks: a character that the first or the last of them cuts in two is U+FFFD."""
         return b"".join(map(self._tokenizer.token_bytes, tokens)).decode("utf-8", "replace")

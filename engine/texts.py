@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -21,6 +22,9 @@ class Texts(Protocol):
 
     def piece(self, token: int) -> str:
         """One token alone."""
+
+    def whole(self, tokens: Iterable[int]) -> str:
+        """Output tokens as one text."""
 
     def span(self, tokens: list[int]) -> str:
         """Some tokens in a row, out of any stream."""
@@ -39,6 +43,9 @@ class NullTexts:
         return ""
 
     def piece(self, token: int) -> str:
+        return ""
+
+    def whole(self, tokens: Iterable[int]) -> str:
         return ""
 
     def span(self, tokens: list[int]) -> str:

@@ -45,9 +45,9 @@ class SequenceInfo:
     """
 
     __slots__ = (
-        "accepted", "admitted", "arrival", "cached_tokens", "computed", "drafted", "fate", "finish_clock",
-        "finish_reason", "finish_step", "first_token", "held", "known", "label", "last_token", "limit", "lost",
-        "max_tokens", "number", "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt",
+        "accepted", "admitted", "arrival", "beams", "cached_tokens", "computed", "drafted", "fate", "finish_clock",
+        "finish_reason", "finish_step", "first_token", "held", "index", "known", "label", "last_token", "limit", "lost",
+        "max_tokens", "number", "of", "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt",
         "prompt_tokens", "reserved", "row", "row_step", "seq", "status", "swapped",
     )  # fmt: skip
 
@@ -71,6 +71,9 @@ class SequenceInfo:
         self.accepted = 0
         self.prompt = ""
         self.label = ""
+        self.index = 0
+        self.of = 1
+        self.beams = 0
         self.pieces: list[Piece] = []
         self.one_each_from = 0
         self.preempted = False
@@ -93,13 +96,14 @@ class SequenceInfo:
         info.arrival = event.arrival
         info.prompt = event.prompt
         info.label = event.label
+        info.index, info.of, info.beams = event.index, event.of, event.beams
         return info
 
     def take(self, state: SequenceState, step: int) -> None:
         """Become what a keyframe says, keeping the finer text that is already known."""
         for name in ("number", "status", "prompt_tokens", "known", "computed", "max_tokens", "limit", "priority",
                      "arrival", "first_token", "last_token", "cached_tokens", "preemptions", "drafted", "accepted",
-                     "reserved", "swapped", "prompt", "label"):  # fmt: skip
+                     "reserved", "swapped", "prompt", "label", "index", "of", "beams"):  # fmt: skip
             setattr(self, name, getattr(state, name))
         self.preempted = state.status == "waiting" and state.preemptions > 0
         text = self.text

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from engine.config import LiveSettings
 from engine.records import (
     ROW,
+    SAMPLED,
     TABLE,
     TOKEN,
     Aborted,
@@ -27,9 +28,11 @@ from engine.records import (
     Dropped,
     Event,
     Finished,
+    Forked,
     Keyframe,
     Memory,
     Preempted,
+    Searched,
     StepBudget,
     StepRecord,
     Submitted,
@@ -113,7 +116,7 @@ class EngineState(Blocks):
             self.step = record.step
         self.clock = end = record.end_clock if stepped else record.clock
         for event in record.events:
-            if not isinstance(event, Finished | Aborted):
+            if not isinstance(event, Searched | Finished | Aborted):
                 self._begin(event, record.clock, done)
         self._settings(record.settings, done)
         self.budget = record.budget
@@ -136,6 +139,11 @@ class EngineState(Blocks):
         for event in record.events:
             if isinstance(event, Finished | Aborted):
                 self._end(event, end, done)
+            elif isinstance(event, Searched) and (info := self.sequences.get(event.seq)) is not None:
+                # what it found takes the place of what its lane came to
+                info.pieces, info.one_each_from = [(event.found[0].text, SAMPLED, self.step)], 1
+                info.known = info.prompt_tokens + len(event.found[0].token_ids)
+                done.kinds |= Kinds.TOKENS
         if record.memory is not None:
             self.memory = record.memory
             done.kinds |= Kinds.MEMORY
@@ -224,6 +232,8 @@ class EngineState(Blocks):
                 done.admitted.append(info)
             _discard(self.waiting, event.seq)
             self._enqueue(self.running, event.seq)
+        elif isinstance(event, Forked):
+            self._fork(info, event, clock, done)
         elif isinstance(event, Preempted):
             info.status, info.preempted = "waiting", True
             info.computed, info.lost, info.reserved = 0, event.lost, False
@@ -236,6 +246,17 @@ class EngineState(Blocks):
             if info.fate is not None:
                 why = "the host pool was made smaller" if event.cause == "swap_blocks" else "blocks of another size"
                 info.fate = msgspec.structs.replace(info.fate, lost=event.lost, swapped=0, bytes=0, note=why)
+
+    def _fork(self, info: SequenceInfo, event: Forked, clock: int, done: Applied) -> None:
+        """It has its parent's text so far and goes on from there; this step's tokens are still to come."""
+        info.computed, info.known, info.limit = event.computed, event.known, event.limit
+        if event.running and info.status == "waiting":
+            info.status, info.admitted = "running", clock
+            done.admitted.append(info)
+            _discard(self.waiting, event.seq)
+            self._enqueue(self.running, event.seq)
+        if (parent := self.sequences.get(event.parent)) is not None:
+            info.pieces, info.one_each_from = parent.pieces.copy(), parent.one_each_from
 
     def _enqueue(self, queue: list[int], seq: int) -> None:
         """Both queues are in order of priority, then arrival; sequence numbers are given in order of arrival."""

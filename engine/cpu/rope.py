@@ -30,7 +30,8 @@ def rotate_and_store(
     """Tokens first … last − 1 of the batch. All but `eps` and the numbers of things are addresses:
 
     qkv float32 (T, H + 2K, d); rotation float32 (T, 2, d / 2), cos then sin; qk_norm float32 (H + K, d), or 0 for a
-    model without; slots int64 (T); keys and values the float16 pools of a layer. d is a multiple of 16.
+    model without; slots int64 (T), −1 for a token that isn't stored; keys and values the float16 pools of a layer. d is
+    a multiple of 16.
     """
     head_bytes = head_dim * _FLOAT
     for token in range(first, last):
@@ -42,6 +43,8 @@ def rotate_and_store(
             _rotate(head, turn, head_dim, head_dim**-0.5 if index < heads else 1.0)
             head += head_bytes
         slot = _slot(slots, token)
+        if slot < 0:
+            continue
         block, offset = slot // block_size, slot % block_size
         for kv_head in range(kv_heads):
             page = (kv_head * num_blocks + block) * block_size * head_dim

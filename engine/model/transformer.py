@@ -31,9 +31,10 @@ class Inputs:
 
     tokens: torch.Tensor  # (T)
     positions: torch.Tensor  # (T)
-    slots: torch.Tensor  # (T)
+    slots: torch.Tensor  # of `stored` tokens
     logit_index: torch.Tensor  # (N)
     groups: list[Group]
+    stored: torch.Tensor | None = None  # tokens whose K/V is written; None: all
 
 
 class Layer:
@@ -62,7 +63,7 @@ class Layer:
         if self.qk_norm is not None:
             qk = rms_norm(qk, self.qk_norm, c.rms_eps)
         q, k = rope(qk, *rotation).split((c.heads, c.kv_heads), dim=1)
-        write_kv(keys, values, k, v, inputs.slots)
+        write_kv(keys, values, k, v, inputs.slots, inputs.stored)
         x = x + self.output(paged_attention(q, keys, values, inputs.groups))
         h = rms_norm(x, self.mlp_norm, c.rms_eps)
         return x + self.down(swiglu(self.gate_up(h)))

@@ -56,6 +56,10 @@ class Runner(Protocol):
 
     def swap_in(self, host: Ints, device: Ints) -> None: ...
 
+    def copy(self, sources: Ints, blocks: Ints) -> None:
+        """Copy blocks `sources` of the pool to blocks `blocks` of it, as if all were read before any is written."""
+        ...
+
     def max_blocks(self) -> int:
         """The largest pool that fits beside the weights, now."""
         ...

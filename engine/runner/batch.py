@@ -26,6 +26,7 @@ class ScheduledRow:
     own: int
     drafts: list[int]
     wants_logits: bool  # the row reaches its last known token, so its next token can be sampled
+    stored: int = 0  # of its own tokens, leading ones whose K/V is in the pool already
 
     @property
     def scheduled(self) -> int:
@@ -41,7 +42,7 @@ class PackedBatch:
 
     tokens: Ints  # (T)
     positions: Ints  # (T) from the sequence's first token
-    slots: Ints  # (T) block · block_size + offset: where the token's K/V is written
+    slots: Ints  # (T) block · block_size + offset: where the token's K/V is written; −1: it is there already
     row_starts: Ints  # (R + 1) row r is tokens[row_starts[r]:row_starts[r + 1]]
     contexts: Ints  # (R) tokens with K/V after this pass, drafts included
     tables: Ints  # (R, max_blocks) block ids, padded with 0
@@ -53,13 +54,16 @@ def pack(rows: Rows[ScheduledRow], block_size: int) -> PackedBatch:
     count = len(rows)
     parts: list[list[int]] = []  # the batch's tokens, in runs
     shape: list[int] = []  # five numbers a row
-    for row in rows:
+    stored: list[int] = []  # rows
+    for index, row in enumerate(rows):
         sequence, own, drafts = row.sequence, row.own, row.drafts
         start = sequence.computed
         parts.append(sequence.tokens[start : start + own])
         if drafts:
             parts.append(drafts)
         shape += (start, own, len(drafts), len(sequence.table), row.wants_logits)
+        if row.stored:
+            stored.append(index)
 
     start, own, drafted, held, wants = np.array(shape, dtype=np.int64).reshape(count, 5).T  # each (R)
     lengths = own + drafted
@@ -77,6 +81,8 @@ def pack(rows: Rows[ScheduledRow], block_size: int) -> PackedBatch:
     assert np.all(held * block_size >= start + lengths), "a row writes beyond its table"
     row_of = np.repeat(np.arange(count), lengths)  # (T)
     slots = tables[row_of, positions // block_size] * block_size + positions % block_size
+    for index in stored:
+        slots[row_starts[index] : row_starts[index] + rows[index].stored] = -1
 
     asked = np.where(wants != 0, drafted + 1, 0)  # (R) logits wanted of each row: the last `asked` tokens of it
     ends = np.cumsum(asked)

@@ -74,8 +74,9 @@ class KVPool:
 
 
 def copy_blocks(source: KVPool, blocks: Ints, target: KVPool, places: Ints) -> None:
-    """Contents of blocks `blocks` to blocks `places` of another pool of the same shape: on one device one gather and
-    scatter a tensor, between two a single transfer for all layers, or as many as `STAGED` allows."""
+    """Contents of blocks `blocks` to blocks `places`, no two the same, of another pool of the same shape, or of the
+    same pool: on one device one gather and scatter a tensor, between two a single transfer for all layers, or as many
+    as `STAGED` allows."""
     at_once = len(blocks) if source.device == target.device else max(1, STAGED // source.bytes_per_block)
     pairs = list(zip(chain.from_iterable(source.layers), chain.from_iterable(target.layers), strict=True))
     for start in range(0, len(blocks), at_once):

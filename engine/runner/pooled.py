@@ -96,6 +96,10 @@ class PooledRunner:
     def swap_in(self, host: Ints, device: Ints) -> None:
         copy_blocks(self._host, host, self._pool, device)
 
+    @torch.inference_mode()
+    def copy(self, sources: Ints, blocks: Ints) -> None:
+        copy_blocks(self._pool, sources, self._pool, blocks)
+
     def max_blocks(self) -> int:
         return max(1, _room(self._pool, self.free_bytes()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import torch
 
 from engine.kernels.paged_attention import plan
@@ -72,8 +73,12 @@ class TorchRunner(PooledRunner):
             self.dtype,
             self.device,
         )
-        arrays = (batch.tokens, batch.positions, batch.slots, batch.logit_index)
-        inputs = Inputs(*(torch.from_numpy(array).to(self.device) for array in arrays), groups)
+        slots, stored = batch.slots, None
+        if slots.min() < 0:
+            stored = np.flatnonzero(slots >= 0)
+            slots, stored = slots[stored], torch.from_numpy(stored).to(self.device)
+        arrays = (batch.tokens, batch.positions, slots, batch.logit_index)
+        inputs = Inputs(*(torch.from_numpy(array).to(self.device) for array in arrays), groups, stored)
         started = time.perf_counter()
         try:
             logits = self._transformer.forward(inputs, self._pool.layers)

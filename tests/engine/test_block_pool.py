@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from engine.block_pool import BlockPool
@@ -69,10 +71,10 @@ def test_exact_order_of_eviction() -> None:
     drop(pool, a)
     assert pool.lru() == [2, 5, 6, 7, 4, 3, 1, 0]
     c = sequence(3, [2] * 8)
-    pool.attach(c, pool.lookup(c))  # touches 3: from now on the most recently used
-    c.computed = 4
+    pool.attach(c, pool.lookup(c))  # touches 3 and 4: from now on the most recently used
+    c.computed = 7
     drop(pool, c)
-    assert pool.lru() == [2, 5, 6, 7, 4, 1, 0, 3]
+    assert pool.lru() == [2, 5, 6, 7, 1, 0, 4, 3]
     d = sequence(4, [5] * 32)
     order = pool.lru()
     pool.grow(d, 8)
@@ -95,8 +97,8 @@ def test_eviction_is_lazy() -> None:
     pool.check([b])
 
 
-@pytest.mark.parametrize(("known", "hits"), [(3, 0), (4, 0), (5, 1), (8, 1), (9, 2), (12, 2), (13, 2)])
-def test_a_hit_leaves_the_last_known_token_to_compute(known: int, hits: int) -> None:
+@pytest.mark.parametrize(("known", "hits"), [(3, 0), (4, 1), (5, 1), (8, 2), (9, 2), (12, 2), (13, 2)])
+def test_a_hit_is_of_whole_blocks(known: int, hits: int) -> None:
     pool = BlockPool(8, SIZE)
     a = held(pool, 1, [1] * 8, 8)
     drop(pool, a)
@@ -109,6 +111,34 @@ def test_a_hash_means_the_whole_prefix() -> None:
     assert pool.lookup(sequence(2, [3, 3, 3, 3, 2, 2, 2, 2, 0])) == []
     assert pool.lookup(sequence(3, [1, 1, 1, 1, 3, 3, 3, 3, 0])) == [0]
     assert pool.lookup(sequence(4, [1, 1, 1, 1, 2, 2, 2, 2, 0])) == [0, 1]
+
+
+class OneBucket(bytes):
+    """A digest that falls into the same place of every hash table as any other."""
+
+    def __hash__(self) -> int:
+        return 7
+
+
+def test_digests_in_one_bucket_of_the_table_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = hashlib.sha256
+
+    class Sha256:
+        def __init__(self, data: bytes):
+            self._digest = OneBucket(sha256(data).digest())
+
+        def digest(self) -> bytes:
+            return self._digest
+
+    monkeypatch.setattr("engine.block_pool.hashlib.sha256", Sha256)
+    pool = BlockPool(64, SIZE)
+    prompts = [[first, second] * SIZE for first in range(4) for second in range(4)]
+    tables = [list(held(pool, seq, prompt, 2 * SIZE).table) for seq, prompt in enumerate(prompts)]
+    assert {hash(digest) for digest in pool._hash_of.values()} == {7}
+    for seq, (prompt, table) in enumerate(zip(prompts, tables, strict=True), start=100):
+        assert pool.lookup(sequence(seq, [*prompt, 9])) == table
+        assert pool.lookup(sequence(seq, [*prompt[:SIZE], 9, 9, 9, 9, 9])) == table[:1]
+        assert pool.lookup(sequence(seq, [9, *prompt])) == []
 
 
 def test_sharing_is_by_reference_and_the_oldest_holder_owns() -> None:

@@ -16,7 +16,7 @@ import torch
 from app.bench.equality import Reference, compare
 from engine.config import LiveSettings, SettingRefused, limits
 from engine.core import Engine
-from engine.records import ROW, Admitted, Preempted, Request, StepRecord, unpack
+from engine.records import COPY, ROW, Admitted, Request, StepRecord, unpack
 from engine.runner.cpu import CpuRunner
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
@@ -181,7 +181,7 @@ def test_everything_switched_at_random(directory, references) -> None:
 @pytest.mark.parametrize("block_size", [8, 16])
 def test_prefix_hits_of_every_length(directory, oracle, block_size: int) -> None:
     """After one whole prompt each shorter and each equally long one: what is cached is all of it up to the last full
-    block, less the block of its last token."""
+    block, less its last token."""
     dice = random.Random(6)
     whole = [dice.randrange(tiny_models.VOCABULARY) for _ in range(4 * block_size)]
     lengths = [*range(block_size - 1, 3 * block_size + 2, 3), 3 * block_size, 4 * block_size - 1, 4 * block_size]
@@ -193,19 +193,25 @@ def test_prefix_hits_of_every_length(directory, oracle, block_size: int) -> None
         cached.extend(e.cached_tokens for e in record.events if isinstance(e, Admitted))
 
     judge(engine, shadow, references, between)
-    assert cached == [0, *((length - 1) // block_size * block_size for length in lengths)]
+    assert cached == [0, *(min(length // block_size * block_size, length - 1) for length in lengths)]
     assert shadow.shared > 0
 
 
 def test_the_last_token_of_a_full_hit_is_not_stored_again(directory) -> None:
-    """It is computed for its logits, into a block of its own: the shared one is never written to."""
+    """It is computed for its logits and reads the shared block, which is never written to."""
     engine, shadow = start(directory, max_batch=2, draft_method="off")
-    prompt = list(range(33))
+    batches, execute = [], engine.runner.execute
+    engine.runner.execute = lambda batch: batches.append(batch) or execute(batch)  # type: ignore[method-assign]
+    prompt = list(range(32))
     for number in range(2):
         engine.submit(number, prompt, Request(number=number, max_tokens=8, ignore_eos=True))
         record = engine.step()
     rows = unpack(record.rows, ROW)
-    assert rows["scheduled"].tolist() == [1, 1] and rows["context"].tolist() == [34, 33]
+    assert rows["scheduled"].tolist() == [1, 1] and rows["context"].tolist() == [33, 32]
     first, second = (s.table for s in engine.scheduler.running)
-    assert list(first[:2]) == list(second[:2]) and first[2] != second[2]
-    assert not any(isinstance(e, Preempted) for e in record.events) and shadow.shared >= 32
+    assert list(first[:2]) == list(second) and len(first) == 3
+    assert batches[-1].slots.tolist() == [first[2] * 16, -1] and shadow.shared >= 32
+    engine.step()
+    assert unpack(engine.step().copies, COPY).size == 0 and len(second) == 3 and second[2] != first[2]
+    while engine.has_work:
+        engine.step()

@@ -2,14 +2,17 @@
 
 Whatever is submitted, aborted, preempted, resized, switched or made to fail between any two steps: every invariant
 holds, every record applied to a reader's state gives the engine's own, and every sequence that finishes has
-exactly the tokens, the text and the reason that the model gives it alone.
+exactly the tokens, the text and the reason that the model gives it alone: a sample those of its own seed, a beam search
+what it finds without a pool.
 """
 
 from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -22,11 +25,26 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from engine.beam_candidates import candidates
+from engine.beam_search import IDLE, BeamSearch
 from engine.config import AUTO, SettingRefused
 from engine.core import Engine
-from engine.records import NONE, ROW, Between, Preempted, Request, Sampling, StepRecord, decode, encode, unpack
+from engine.records import (
+    NONE,
+    ROW,
+    Between,
+    Preempted,
+    Request,
+    Sampling,
+    Searched,
+    StepRecord,
+    decode,
+    encode,
+    unpack,
+)
 from engine.requests import RequestRefused
-from engine.sampler import Sampler
+from engine.sampler import Sampler, SampleRow
+from engine.sequence import sequences_of
 from engine.speculation.ngram import NgramProposer
 from tests.support.applier import Applier
 from tests.support.fake_runner import FakeRunner, TableModel, settings
@@ -92,7 +110,7 @@ class HostileUse(RuleBasedStateMachine):
         self.requests: dict[int, tuple[list[int], Request]] = {}  # by seq
         self.preempted: list[Preempted] = []
         self.judged: set[int] = set()
-        self.numbers = 0
+        self.numbers = self.searches = self.checked = 0
 
     def tick(self) -> int:
         self.time += 1_000
@@ -107,6 +125,9 @@ class HostileUse(RuleBasedStateMachine):
         ignore_eos=st.booleans(),
         speculate=st.sampled_from([True, True, False]),
         copies=st.sampled_from([1, 1, 2, 5]),
+        samples=st.sampled_from([1, 1, 1, 2, 4, 9]),
+        temperature=st.sampled_from([0.0, 0.0, 0.8]),
+        beams=st.sampled_from([0, 0, 0, 0, 1, 2, 3, 8]),
     )
     def submit(
         self,
@@ -118,20 +139,34 @@ class HostileUse(RuleBasedStateMachine):
         ignore_eos: bool,
         speculate: bool,
         copies: int,
+        samples: int,
+        temperature: float,
+        beams: int,
     ) -> None:
         for copy in range(copies):
             prompt = PREFIX[:shared] + tail + [copy] * (copy > 0)
             self.numbers += 1
             request = Request(
-                number=self.numbers, max_tokens=max_tokens, priority=priority, stop=stop, ignore_eos=ignore_eos,
-                sampling=Sampling(speculate=speculate), prompt="x" * shared, label="test",
+                number=self.numbers, max_tokens=max_tokens, priority=priority, ignore_eos=ignore_eos,
+                stop=[] if beams else stop, n=1 if beams else samples, beams=beams,
+                length_penalty=(1.0, 0.0, 2.0)[shared % 3], early_stopping=(False, True, "never")[max_tokens % 3],
+                sampling=Sampling(
+                    speculate=speculate and not temperature, temperature=None if beams else temperature, seed=shared
+                ),
+                prompt="x" * shared, label="test",
             )  # fmt: skip
+            now = self.engine.settings
             try:
                 seq = self.engine.submit(self.numbers, prompt, request)
             except RequestRefused:
-                assert not prompt or len(prompt) >= self.engine.settings.max_context
+                least = -(-min(len(prompt) + max_tokens, now.max_context) // now.block_size)
+                assert (
+                    not prompt or len(prompt) >= now.max_context
+                    or beams > now.max_batch or beams * least > now.kv_blocks
+                )  # fmt: skip
             else:
-                self.requests[seq] = prompt, request
+                for lane in range(sequences_of(request)):
+                    self.requests[seq + lane] = prompt, request
 
     @rule(which=st.integers(0, 1_000))
     def abort(self, which: int) -> None:
@@ -208,6 +243,7 @@ class HostileUse(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         self.engine.check()
+        self.checked += 1
         between = self.engine.between()
         if between is not None:
             self.follow(between)
@@ -234,7 +270,7 @@ class HostileUse(RuleBasedStateMachine):
         rows = unpack(record.rows, ROW)
         assert int(rows["scheduled"].sum()) <= record.budget.tokens
         assert now.token_budget in (AUTO, record.budget.tokens)
-        assert len(rows) <= now.max_batch and record.running <= now.max_batch
+        assert int((rows["scheduled"] > 0).sum()) <= now.max_batch and record.running <= now.max_batch
         assert int(rows["drafted"].max(initial=0)) <= (now.draft_length if now.draft_method != "off" else 0)
         assert len(rows) or record.events, "a step without any work in it"
         self.follow(record)
@@ -244,21 +280,27 @@ class HostileUse(RuleBasedStateMachine):
         assert decode(encode(record)) == record
         self.reader.apply(record)
         for event in record.events:
+            if isinstance(event, Searched):
+                self.judge_search(event)
             if isinstance(event, Preempted):
                 self.preempted.append(event)
                 assert (event.needed > 0) == (event.by != NONE)
                 assert not event.bytes or event.swapped
         for seq in self.reader.ended.keys() - self.judged:
             self.judged.add(seq)
-            if self.reader.ended[seq] != "aborted":
+            if self.reader.ended[seq] not in ("aborted", "beams"):
                 self.judge(seq)
 
     def judge(self, seq: int) -> None:
         """Against the model alone: no batch, no cache, no drafts."""
         prompt, request = self.requests[seq]
+        first = min(s for s, (_, r) in self.requests.items() if r is request)
+        temperature, seed = request.sampling.temperature or 0.0, (request.sampling.seed or 0) + seq - first
         tokens, text, reason = list(prompt), "", ""
         while not reason:
-            token = int(self.model.logits(tokens).argmax())
+            logits = torch.from_numpy(self.model.logits(tokens))[None]
+            row = SampleRow(temperature=temperature, seed=seed, position=len(tokens))
+            token = Sampler(VOCABULARY).sample(logits, [row])[0].tokens[0]
             tokens.append(token)
             if token == EOS and not request.ignore_eos:
                 reason = "stop"
@@ -274,7 +316,28 @@ class HostileUse(RuleBasedStateMachine):
         assert self.reader.outputs[seq] == tokens[len(prompt) :]
         assert (self.reader.texts[seq], self.reader.ended[seq]) == (text, reason)
 
-
+    def judge_search(self, event: Searched) -> None:
+        """Against the search alone: its lanes are lists of tokens."""
+        self.searches += 1
+        prompt, request = self.requests[event.seq]
+        eos_ids = () if request.ignore_eos else (EOS,)
+        longest = self.reader.limits[event.seq] - len(prompt)
+        search = BeamSearch(request.beams, longest, eos_ids, request.length_penalty, request.early_stopping)
+        lanes = {0: list(prompt)}
+        while not search.over:
+            logits = torch.from_numpy(np.stack([self.model.logits(lanes[lane]) for lane in search.lanes]))
+            step = search.advance(dict(zip(search.lanes, candidates(logits, search.needed), strict=True)))
+            lanes = {
+                lane: [*lanes[parent], token]
+                for lane, (parent, token) in enumerate(zip(step.parents, step.tokens, strict=True))
+                if parent != IDLE
+            }
+        expected = search.hypotheses()
+        assert [h.token_ids for h in event.found] == [list(h.tokens) for h in expected]
+        assert [(h.log_probability, h.score) for h in event.found] == [(h.logprob, h.score) for h in expected]
+        for hypothesis in event.found:
+            letters = [t for t in hypothesis.token_ids if request.ignore_eos or t != EOS]
+            assert hypothesis.text == "".join(map(self.texts.piece, letters))
 
 
 COMMON = {"suppress_health_check": list(HealthCheck), "print_blob": True}
@@ -291,6 +354,23 @@ def test_hostile_use_for_long() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_soak_under_load(seed: int) -> None:
+    machine = soak(seed)
+    causes = {event.cause for event in machine.preempted}
+    assert causes >= {"kv_blocks", "max_batch", "resize"}
+    assert any(event.bytes for event in machine.preempted)
+    assert machine.searches > 5 and machine.reader.copies > 5
+
+
+@pytest.mark.slow
+def test_soak_for_fifty_thousand_steps() -> None:
+    """Each a command or a pass, and everything is counted again after it."""
+    seed, checked = 100, 0
+    while checked < 50_000:
+        checked += soak(seed).checked
+        seed += 1
+
+
+def soak(seed: int) -> HostileUse:
     """The same rules at random with a queue that never runs dry, which a minimising search seldom keeps up."""
     dice = random.Random(seed)
     machine = HostileUse()
@@ -326,6 +406,9 @@ def test_soak_under_load(seed: int) -> None:
                 ignore_eos=dice.random() < 0.8,
                 speculate=dice.random() < 0.8,
                 copies=dice.choice([1, 3]),
+                samples=dice.choice([1, 1, 1, 4]),
+                temperature=dice.choice([0.0, 0.0, 0.8]),
+                beams=dice.choice([0, 0, 0, 1, 2, 4]),
             )
             machine.everything_holds()
         for _ in range(dice.randint(1, 6)):
@@ -345,6 +428,4 @@ def test_soak_under_load(seed: int) -> None:
             machine.step_that_fails()
         machine.everything_holds()
     machine.teardown()
-    causes = {event.cause for event in machine.preempted}
-    assert causes >= {"kv_blocks", "max_batch", "resize"}
-    assert any(event.bytes for event in machine.preempted)
+    return machine

@@ -35,7 +35,7 @@ def test_blocks_go_out_in_logical_order_and_come_back_where_the_table_is() -> No
     pool, host = BlockPool(8, SIZE), HostPool(5)
     s = sequence(1, list(range(12)))
     compute(pool, s, 10)
-    assert host.move_out(s, SIZE)
+    assert host.move_out(s, SIZE, {})
     assert (list(s.host), s.swapped, host.free_count) == ([0, 1, 2], 10, 2)
     assert [pair.tolist() for pair in host.copies()[0]] == [[0, 1, 2], [0, 1, 2]]
     assert host.drain().tolist() == [(0, 1, 0, 4), (1, 1, 1, 4), (2, 1, 2, 2)]
@@ -58,7 +58,7 @@ def test_what_does_not_fit_stays_where_it_is() -> None:
     pool, host = BlockPool(8, SIZE), HostPool(2)
     s = sequence(1, list(range(12)))
     compute(pool, s, 10)
-    assert not host.move_out(s, SIZE)
+    assert not host.move_out(s, SIZE, {})
     assert not host.pending and not s.host and s.swapped == 0
 
 
@@ -66,7 +66,7 @@ def test_a_sequence_preempted_before_it_moved_in_loses_nothing() -> None:
     pool, host = BlockPool(8, SIZE), HostPool(4)
     s = sequence(1, list(range(9)))
     compute(pool, s, 8)
-    host.move_out(s, SIZE)
+    host.move_out(s, SIZE, {})
     pool.truncate(s, 0)
     host.settle()
     pool.grow(s, 2)
@@ -78,7 +78,7 @@ def test_dropping_cancels_the_copy() -> None:
     pool, host = BlockPool(8, SIZE), HostPool(4)
     s = sequence(1, list(range(9)))
     compute(pool, s, 8)
-    host.move_out(s, SIZE)
+    host.move_out(s, SIZE, {})
     host.drop(s)
     assert not host.pending and host.free_count == 4 and s.swapped == 0
 

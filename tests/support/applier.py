@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from engine.records import (
     BLOCK,
+    COPY,
     FREE,
     HOST,
     NONE,
@@ -22,8 +23,11 @@ from engine.records import (
     Between,
     Dropped,
     Finished,
+    Forked,
+    Hypothesis,
     Keyframe,
     Preempted,
+    Searched,
     StepRecord,
     Submitted,
     unpack,
@@ -47,8 +51,11 @@ class Applier:
         self.live: dict[int, dict] = {}  # by seq; the fields of records.SequenceState
         self.outputs: dict[int, list[int]] = {}
         self.limits: dict[int, int] = {}
+        self._pieces: dict[int, list[str]] = {}
         self.texts: dict[int, str] = {}
         self.ended: dict[int, str] = {}
+        self.found: dict[int, list[Hypothesis]] = {}  # by number: of beam searches that are over
+        self.copies = 0
 
     def apply(self, record: StepRecord | Between) -> None:
         self.settings = record.settings
@@ -67,12 +74,17 @@ class Applier:
             else:
                 del self.sealed[block]
         for event in record.events:
-            if not isinstance(event, Finished):
+            if not isinstance(event, Finished | Searched):
                 self._event(event)
+        copied = unpack(record.copies, COPY).tolist()
+        self.copies += len(copied)
         for seq, index, block in unpack(record.tables, TABLE).tolist():
             table = self.tables.setdefault(seq, [])
             if block == NONE:
                 del table[index:]
+            elif index < len(table):
+                assert (seq, table[index], block) in copied, "an entry changes by copy-on-write alone"
+                table[index] = block
             else:
                 assert index == len(table), "tables grow at their end"
                 table.append(block)
@@ -84,7 +96,7 @@ class Applier:
             self.step = record.step
             self._work(record)
         for event in record.events:
-            if isinstance(event, Finished):
+            if isinstance(event, Finished | Searched):
                 self._event(event)
         states = [state for state, *_ in self.blocks]
         assert (record.free, record.cached, record.used) == tuple(states.count(s) for s in range(3))
@@ -147,8 +159,11 @@ class Applier:
                     "prompt": event.prompt,
                     "output": "",
                     "label": event.label,
+                    "index": event.index,
+                    "of": event.of,
+                    "beams": event.beams,
                 }
-                self.outputs[event.seq] = []
+                self.outputs[event.seq], self._pieces[event.seq] = [], []
             case Admitted():
                 sequence = self.live[event.seq]
                 assert sequence["status"] == "waiting" and event.again == (sequence["limit"] > 0)
@@ -159,6 +174,18 @@ class Applier:
                 assert event.returned <= sequence["swapped"]
                 sequence["swapped"] = 0
                 sequence["reserved"] = event.reserved
+            case Forked():
+                sequence, parent = self.live[event.seq], self.live[event.parent]
+                assert parent["status"] == "running" and parent["number"] == sequence["number"]
+                if sequence["status"] == "waiting":
+                    assert not sequence["limit"] and not self.outputs[event.seq]
+                    sequence["status"] = "running" if event.running else "waiting"
+                    self.limits[event.seq] = sequence["limit"] = event.limit
+                sequence["computed"], sequence["known"] = event.computed, event.known
+                output = event.known - sequence["prompt_tokens"]
+                self.outputs[event.seq] = self.outputs[event.parent][:output]
+                self._pieces[event.seq] = self._pieces[event.parent][:output]
+                sequence["output"] = "".join(self._pieces[event.seq])
             case Preempted():
                 sequence = self.live[event.seq]
                 assert sequence["status"] == "running" and event.lost + event.swapped == sequence["computed"]
@@ -174,6 +201,9 @@ class Applier:
             case Aborted():
                 del self.live[event.seq]
                 self.ended[event.seq] = "aborted"
+            case Searched():
+                assert self.live[event.seq]["number"] == event.number and event.found
+                self.found[event.number] = event.found
             case Finished():
                 sequence = self.live.pop(event.seq)
                 assert event.output_tokens == len(self.outputs[event.seq])
@@ -182,9 +212,9 @@ class Applier:
                 self.ended[event.seq] = event.reason
 
     def _work(self, record: StepRecord) -> None:
-        for seq, _, _, context, known, drafted, accepted, _ in unpack(record.rows, ROW).tolist():
+        for seq, _, scheduled, context, known, drafted, accepted, _ in unpack(record.rows, ROW).tolist():
             sequence = self.live[seq]
-            assert sequence["status"] == "running"
+            assert sequence["status"] == "running" or not scheduled
             sequence["computed"], sequence["known"] = context, known
             sequence["drafted"] += drafted
             sequence["accepted"] += accepted
@@ -193,6 +223,7 @@ class Applier:
             sequence = self.live[seq]
             assert position == sequence["prompt_tokens"] + len(self.outputs[seq])
             self.outputs[seq].append(token)
+            self._pieces[seq].append(piece)
             sequence["output"] += piece
             sequence["first_token"] = sequence["first_token"] or record.end_clock
             sequence["last_token"] = record.end_clock

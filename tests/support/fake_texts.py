@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class LetterTexts:
     """Implements `engine.texts.Texts`. `open`: sequences whose stream was started and not finished."""
@@ -27,6 +29,9 @@ class LetterTexts:
     def finish(self, seq: int) -> str:
         held, _ = self.open.pop(seq)
         return held
+
+    def whole(self, tokens: Iterable[int]) -> str:
+        return "".join(map(self.piece, tokens))
 
     def piece(self, token: int) -> str:
         return chr(ord("a") + token)

@@ -56,6 +56,7 @@ class Shadow:
         for index, row in enumerate(self._rows):
             some = slice(bounds[index], bounds[index + 1])
             slots, positions = batch.slots[some], batch.positions[some]
+            slots, positions = slots[slots >= 0], positions[slots >= 0]  # the others are there already, which is read
             self._flat["owner"][slots], self._flat["position"][slots] = row.sequence.seq, positions
             self._flat["chain"][slots] = chains[index][positions]
         for index, row in enumerate(self._rows):
@@ -69,6 +70,10 @@ class Shadow:
     def swap_in(self, host: Ints, device: Ints) -> None:
         self._pool[device] = self._host[host]
         self._runner.swap_in(host, device)
+
+    def copy(self, sources: Ints, blocks: Ints) -> None:
+        self._pool[blocks] = self._pool[sources]
+        self._runner.copy(sources, blocks)
 
     def resize(self, num_blocks: int) -> None:
         self._runner.resize(num_blocks)

@@ -432,3 +432,19 @@ def test_all_sliders_of_engine_and_workload_stand_on_the_first_screen(qtbot):
     last = controls.workload.sliders["output_tokens"]
     bottom = last.mapTo(controls.area.viewport(), last.rect().bottomLeft()).y()
     assert bottom <= controls.area.viewport().height()
+
+
+def test_the_watermark_is_a_share_and_says_how_many_blocks_it_keeps(qtbot):
+    h = Harness(qtbot)
+    control = h.window.controls.sliders["watermark"]
+    assert control.hint_text == "2 blocks that no new prompt takes"
+    control.slider.setValue(control._scale.position(0.25))
+    assert [c.changes for c in h.sent(Change)] == [{"watermark": 0.25}]
+    h.run(2)
+    assert control.hint_text == "64 blocks that no new prompt takes"
+    control.slider.setValue(0)
+    h.run(2)
+    assert control.hint_text == "0: prompts may fill the pool"
+    gap = h.window.controls.sliders["max_gap"]
+    gap.slider.setValue(gap._scale.position(64))
+    assert h.sent(Change)[-1].changes == {"max_gap": 64}

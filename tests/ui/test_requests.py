@@ -14,6 +14,7 @@ from ui.changes import Kinds
 from ui.paint.text_flow import TextFlow, style
 from ui.sequences import SequenceInfo
 from ui.state import Applied
+from ui.views.composer import Asked
 from ui.views.request_list import describe
 from ui.views.requests import RequestsView
 
@@ -133,6 +134,24 @@ def test_enter_sends_what_was_typed(view, qtbot):
     assert view.composer.prompt.toPlainText() == ""
 
 
+def test_several_answers_and_beams_are_asked_for(view, qtbot):
+    composer = view.composer
+    composer.ways.setValue(3)
+    qtbot.keyClicks(composer.prompt, "samples")
+    qtbot.keyClick(composer.prompt, Qt.Key.Key_Return)
+    composer.beams.click()
+    assert composer.ways.value() == 3 and not composer.temperature.isEnabled()
+    qtbot.keyClicks(composer.prompt, "beams")
+    qtbot.keyClick(composer.prompt, Qt.Key.Key_Return)
+    first, second = view.context.workload.asked
+    assert (first.n, first.beams, first.sampling.temperature) == (3, 0, 0.0)
+    assert (second.n, second.beams, second.sampling.temperature) == (1, 3, None)
+    composer.beams.click()
+    composer.ways.setValue(1)
+    composer.beams.click()
+    assert composer.ways.value() == 4
+
+
 def test_shift_enter_begins_a_new_line(view, qtbot):
     qtbot.keyClicks(view.composer.prompt, "a")
     qtbot.keyClick(view.composer.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
@@ -146,7 +165,7 @@ def test_an_empty_prompt_is_not_sent(view, qtbot):
 
 
 def test_what_was_sent_is_shown_once_the_engine_knows_it(view):
-    view.send("hello", 10, 0.0)
+    view.send(Asked("hello", 10, 0.0))
     info = SequenceInfo(9999, number=1, prompt_tokens=3)
     view.context.mirror.live.sequences[9999] = info
     view.refresh(Kinds.QUEUE)
@@ -154,7 +173,7 @@ def test_what_was_sent_is_shown_once_the_engine_knows_it(view):
 
 
 def test_a_refusal_is_told_where_the_prompt_was_typed(view):
-    view.send("hello", 10, 0.0)
+    view.send(Asked("hello", 10, 0.0))
     view.context.mirror.apply(Refused(number=1, message="the prompt has 5,000 tokens, max context is 2,048"))
     view.refresh(Kinds.SOURCE)
     assert "5,000 tokens" in view.composer.problem.text()

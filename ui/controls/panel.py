@@ -32,7 +32,7 @@ _ENGINE = {
     "token_budget": "Token budget",
 }
 _SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
-_WHOLE = {*_ENGINE, *policies.SLIDERS, "top_k"}
+_WHOLE = {*_ENGINE, *policies.SLIDERS, "top_k"} - {"watermark"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
 _COPY = "Copy settings"
 _COPIED_STAYS = 3.0  # s that the button says that it worked
@@ -285,7 +285,7 @@ class ControlsPanel(QFrame):
 def _scale(key: str, limit: Limit) -> Scale:
     if key == "draft_length":
         return whole(int(limit.low), int(limit.high))
-    if key in ("temperature", "top_p", "min_p"):
+    if key in ("temperature", "top_p", "min_p", "watermark"):
         return even(limit.low, min(limit.high, 2.0), 0.05 if key == "temperature" else 0.01)
     if key == "top_k":
         return doubling(int(limit.low), min(1024, int(limit.high)))

@@ -10,7 +10,7 @@ from ui.controls.segments import Choice, Segments
 from ui.theme import Theme
 
 TITLE = "Policies"
-SLIDERS = {"swap_blocks": "Host pool"}
+SLIDERS = {"watermark": "Watermark", "swap_blocks": "Host pool", "max_gap": "Gap at most"}
 _ADMITTED = "Binds requests admitted from now on."
 
 # key: title, choices, what they mean and whom a switch binds

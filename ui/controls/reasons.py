@@ -19,7 +19,9 @@ _WHY = {
     "draft_length": "more is rejected",
     "kv_blocks": "what memory holds",
     "token_budget": "engine's cap",
+    "watermark": "half is kept free",
     "swap_blocks": "host's memory",
+    "max_gap": "more is a pause",
     "rate": "one sender's pace",
     "prompt_tokens": "prompts at hand",
     "output_tokens": "enough to compare",
@@ -140,6 +142,19 @@ def _swap_blocks(now: Situation) -> str:
     return _joined(held, f"{now.on_host / blocks:.0%} used")
 
 
+def _watermark(now: Situation) -> str:
+    kept = int(now.settings.watermark * now.settings.kv_blocks)
+    if not kept:
+        return "0: prompts may fill the pool"
+    return f"{kept:,} block{'s' if kept > 1 else ''} that no new prompt takes"
+
+
+def _max_gap(now: Situation) -> str:
+    if now.budget is not None and now.budget.goal:
+        return f"the budget is {now.budget.tokens:,} tokens for it"
+    return "binds a budget on auto, while others decode"
+
+
 def _rate(now: Situation) -> str:
     if not now.workload.running:
         return "paused: nothing arrives"
@@ -183,7 +198,9 @@ _HINTS = {
     "draft_length": _draft_length,
     "kv_blocks": _kv_blocks,
     "token_budget": _token_budget,
+    "watermark": _watermark,
     "swap_blocks": _swap_blocks,
+    "max_gap": _max_gap,
     "rate": _rate,
     "prompt_tokens": _prompt_tokens,
     "output_tokens": _output_tokens,

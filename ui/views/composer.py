@@ -1,6 +1,8 @@
-"""Where a prompt is typed: the text, how much may come, how it is sampled, and sending it."""
+"""Where a prompt is typed: the text, how much may come, how it is sampled and how often, and sending it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetrics, QKeyEvent
@@ -18,6 +20,7 @@ from PySide6.QtWidgets import (
 from ui.theme import Theme
 from ui.views.number_box import NumberBox
 
+MOST_WAYS = 8
 _PROMPT = 220  # pixels at text scale 1 that a prompt beside its sampling needs
 
 
@@ -40,14 +43,25 @@ class PromptBox(QPlainTextEdit):
             super().keyPressEvent(event)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is sent. `ways`: answers to the one prompt; `beams`: they are those of a beam search of that width."""
+
+    prompt: str
+    most: int  # tokens
+    temperature: float
+    ways: int = 1
+    beams: bool = False
+
+
 class Composer(QWidget):
     """A prompt and its sampling.
 
     Signals:
-        submitted: prompt, most tokens, temperature.
+        submitted: an `Asked`.
     """
 
-    submitted = Signal(str, int, float)
+    submitted = Signal(object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
         super().__init__(parent)
@@ -63,6 +77,12 @@ class Composer(QWidget):
         self.temperature = NumberBox(
             theme, 0.0, 0.0, 5.0, 0.1, 1, name="temp ", tip="Temperature; 0 is greedy: always the likeliest token"
         )
+        self.ways = NumberBox(theme, 1, 1, MOST_WAYS, 1, 0, name="×", tip="Answers to a prompt; they share its blocks")
+        self.beams = QPushButton("beams")
+        self.beams.setProperty("kind", "segment")
+        self.beams.setCheckable(True)
+        self.beams.setToolTip("Beam search: the likeliest texts, found by following as many at once; draws nothing")
+        self.beams.toggled.connect(self._beams_toggled)
         self.button = QPushButton("Send")
         self.button.setProperty("kind", "primary")
         self.button.clicked.connect(self.submit)
@@ -72,7 +92,8 @@ class Composer(QWidget):
         self.problem.setTextFormat(Qt.TextFormat.PlainText)  # a model's own template may say what stands there
         self.problem.hide()
         self._row = QHBoxLayout()
-        for widget in (self.tokens, self.temperature):
+        self._boxes = (self.tokens, self.temperature, self.ways, self.beams)
+        for widget in self._boxes:
             self._row.addWidget(widget)
         self._row.addStretch(1)
         self._row.addWidget(self.button)
@@ -93,7 +114,14 @@ class Composer(QWidget):
             return
         self.complain("")
         self.prompt.clear()
-        self.submitted.emit(text, int(self.tokens.value()), self.temperature.value())
+        ways, beams = int(self.ways.value()), self.beams.isChecked()
+        self.submitted.emit(Asked(text, int(self.tokens.value()), self.temperature.value(), ways, beams))
+
+    def _beams_toggled(self, on: bool) -> None:
+        """A search of one beam is nothing to look at."""
+        self.temperature.setEnabled(not on)
+        if on and self.ways.value() == 1:
+            self.ways.setValue(4)
 
     def give_back(self, prompt: str, why: str) -> None:
         """It wasn't taken: say why, and put it back unless something else was typed meanwhile."""
@@ -117,8 +145,8 @@ class Composer(QWidget):
             f" border-radius: {px(4)}px; padding: {px(4)}px {px(6)}px; }}"
             f"QPlainTextEdit:focus {{ border-color: {color('accent').name()}; }}"
         )
-        self.tokens.restyle()
-        self.temperature.restyle()
+        for box in (self.tokens, self.temperature, self.ways):
+            box.restyle()
         self._height()
 
     def set_room(self, width: int, lines: int, row: bool) -> None:
@@ -126,13 +154,14 @@ class Composer(QWidget):
         stand beside the prompt where that leaves it room, else under it."""
         self._lines = lines
         send = self.button.sizeHint().width()
-        boxes = self.tokens.width() + self.temperature.width() + send + self._theme.px(18)
+        boxes = sum(max(box.width(), box.minimumWidth()) for box in self._boxes[:3]) + send + self._theme.px(30)
+        boxes += self.beams.sizeHint().width()
         beside = width - boxes >= self._theme.px(_PROMPT)
         way = QBoxLayout.Direction.LeftToRight if beside else QBoxLayout.Direction.TopToBottom
         if self._line.direction() != way:
             self._line.setDirection(way)
-        self.tokens.setVisible(row and width >= boxes)
-        self.temperature.setVisible(row and width >= boxes)
+        for box in self._boxes:
+            box.setVisible(row and width >= boxes)
         self.button.setVisible(row)
         self._height()
 

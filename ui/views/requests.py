@@ -19,7 +19,7 @@ from ui.paint.text_flow import Run, TextFlow
 from ui.sequences import SequenceInfo
 from ui.views import token_styles
 from ui.views.base import View
-from ui.views.composer import Composer
+from ui.views.composer import Asked, Composer
 from ui.views.pace import Pace
 from ui.views.request_list import RequestList, describe
 from ui.views.style_key import StyleKey
@@ -109,20 +109,22 @@ class RequestsView(View):
 
     # --- doing ---
 
-    def send(self, prompt: str, most: int, temperature: float) -> None:
+    def send(self, asked: Asked) -> None:
         """Submit a request of the user's own, and show it as soon as the engine knows it."""
         if self.context.source.state in ("dead", "ended"):
-            self.composer.give_back(prompt, "The engine isn't running: restart it, then send this again.")
+            self.composer.give_back(asked.prompt, "The engine isn't running: restart it, then send this again.")
             return
         number = self.context.workload.next_number()
-        self._awaited[number] = prompt
+        self._awaited[number] = asked.prompt
         self._mine.add(number)
         self.context.workload.submit(
             Request(
                 number=number,
-                prompt=prompt,
-                max_tokens=most,
-                sampling=Sampling(temperature=temperature),
+                prompt=asked.prompt,
+                max_tokens=asked.most,
+                n=1 if asked.beams else asked.ways,
+                beams=asked.ways if asked.beams else 0,
+                sampling=Sampling(temperature=None if asked.beams else asked.temperature),
                 label="playground",
             )
         )
