@@ -9,6 +9,7 @@ import sys
 COMMANDS = {
     "generate": ("app.generate", "serve prompts together and print what they give"),
     "doctor": ("app.doctor", "check Python, torch, device, driver, numba, Qt and the model cache"),
+    "story": ("app.story", "run a story without the window and print what both of its runs did"),
     "shot": ("app.shot", "take a picture of the live window"),
     "bench": ("app.bench", "measure the engine and the window"),
 }

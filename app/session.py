@@ -18,6 +18,7 @@ from app import display
 from app.nvml import NvmlProbe
 from app.settings import Settings
 from app.sources.live import LiveEngine
+from app.stories.live import LiveStories
 from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
 from engine.config import EngineConfig
@@ -49,7 +50,9 @@ class Session:
         # the child reads its libraries and the model while this process reads Qt
         self.source = LiveEngine(config)
         self.probe = NvmlProbe(lambda: self.source.pid)
-        self.workload = PoissonWorkload(self.source, PromptSet.load(), workload)
+        prompts = PromptSet.load()
+        self.workload = PoissonWorkload(self.source, prompts, workload)
+        self.stories = LiveStories(self.source, prompts, self.workload)
         self.window = None
         self._interrupted = False  # by Ctrl-C
         self._settings = settings or Settings()
@@ -108,6 +111,7 @@ class Session:
             now = time.monotonic()
             if self.window.serving:  # ready, and neither paused nor in slow motion
                 self.workload.advance(now - before)
+            self.stories.tick(now, self.window.transport.paused)
             before = now
             if until is not None and until(self):
                 self.window.close()
@@ -123,6 +127,7 @@ class Session:
             theme=self._appearance.theme,
             scale=self._appearance.scale,
             size=self._appearance.size,
+            stories=self.stories,
         )
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ui.contracts import DeviceProbe, Source, Workload
+from ui.contracts import DeviceProbe, NoStories, Source, Stories, Workload
 from ui.figures import Goals
 from ui.selection import Selection
 
@@ -31,3 +31,4 @@ class ViewContext:
     workload: Workload
     probe: DeviceProbe
     goals: Goals = field(default_factory=Goals)
+    stories: Stories = field(default_factory=NoStories)

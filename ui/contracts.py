@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import Dtype
 from engine.records import Command, Message, Request
@@ -111,3 +113,94 @@ class DeviceProbe(Protocol):
     @property
     def reason(self) -> str:
         """Why there is none, in words for the user."""
+
+
+class StoryLine(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the list of stories."""
+
+    key: str
+    title: str
+    line: str
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """One run's values over seconds since it began."""
+
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+class StoryPanel(msgspec.Struct, frozen=True, kw_only=True):
+    """A quantity in both runs. `kind` steps: a value holds until the next; dots: each stands for itself.
+
+    `curves` and `facts` (a figure for each whole curve, in words) are those of the runs that began, in their order.
+    """
+
+    title: str
+    unit: str
+    kind: Literal["steps", "dots"]
+    curves: tuple[Curve, ...]
+    facts: tuple[str, ...]
+
+
+# waiting for what runs already; telling a caption; running requests; giving the settings back; over; ended by trouble
+StoryStage = Literal["clearing", "telling", "running", "restoring", "over", "failed"]
+
+
+class StoryShown(msgspec.Struct, frozen=True, kw_only=True):
+    """How a story stands. Another object whenever anything in it is another."""
+
+    key: str
+    title: str
+    stage: StoryStage
+    names: tuple[str, str]  # of the two runs
+    part: int  # the run that goes on or comes next, 0 or 1
+    progress: tuple[float, float]  # of each, 0..1
+    caption: str
+    note: str  # what the audience should know beside it, "" = nothing
+    panels: tuple[StoryPanel, ...]
+    verdict: str  # "" before both runs are over
+
+    @property
+    def going(self) -> bool:
+        """Neither over nor failed."""
+        return self.stage not in ("over", "failed")
+
+
+class Stories(Protocol):
+    """Small scripts that drive the engine for an audience. Pausing the engine pauses them."""
+
+    listed: tuple[StoryLine, ...]
+    problems: tuple[str, ...]  # stories that can't be told, and why
+
+    @property
+    def shown(self) -> StoryShown | None:
+        """The story that goes on, or the last one's result until it is closed; else None."""
+
+    def start(self, key: str) -> None:
+        """Begin a story; a result that is still there goes. Nothing happens while another goes on."""
+
+    def skip(self) -> None:
+        """Go on at once where only a caption is waited for."""
+
+    def leave(self) -> None:
+        """End it now: its requests are aborted, the settings in force before come back."""
+
+    def close(self) -> None:
+        """Forget the result of one that is over."""
+
+
+class NoStories:
+    """For a window over something that nobody drives."""
+
+    listed: tuple[StoryLine, ...] = ()
+    problems: tuple[str, ...] = ()
+    shown: StoryShown | None = None
+
+    def start(self, key: str) -> None: ...
+
+    def skip(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def close(self) -> None: ...

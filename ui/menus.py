@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QMenuBar, QWidget
 
+from ui.story_menu import add_stories
 from ui.theme import SCALES
 from ui.transport import SPEEDS
 
@@ -34,6 +35,8 @@ def build(bar: QMenuBar, window: Window) -> None:
     _file(bar.addMenu("&File"), window)
     _view(bar.addMenu("&View"), window)
     _engine(bar.addMenu("&Engine"), window)
+    if window.context.stories.listed:
+        add_stories(bar.addMenu("&Stories"), window)
     help_menu = bar.addMenu("&Help")
     _add(help_menu, "Keys and mouse\t?", window.help.toggle)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -34,6 +35,7 @@ class Key:
     shown: str
     meaning: str
     repeats: bool = False
+    numbered: bool = False  # the action is called with the place of the key that was pressed, from 0
 
 
 KEYS = (
@@ -46,6 +48,10 @@ KEYS = (
     Key("smaller", ("-",), "−", "Smaller text"),
     Key("fill", ("F",), "F, double-click", "Fill the window with the view under the mouse, and back"),
     Key("calculator", ("C",), "C", "Memory calculator: what fits on which card"),
+    Key("story", tuple("12345678"), "1 … 8", "Tell a story: the same requests under two settings", numbered=True),
+    Key("stories", ("S",), "S", "List of stories"),
+    Key("next", ("N",), "N", "In a story: go on without waiting for the caption"),
+    Key("leave", ("L",), "L", "Leave a story; the settings from before come back"),
     Key("full_screen", ("F11",), "F11", "Full screen"),
     Key("help", ("?", "Shift+/"), "?", "Show or hide these keys"),
 )
@@ -61,17 +67,18 @@ def is_input(widget: QWidget | None) -> bool:
 class Keyboard(QObject):
     """Turns keys into calls of `actions`, by the names in KEYS."""
 
-    def __init__(self, window: QWidget, actions: dict[str, Callable[[], None]]):
+    def __init__(self, window: QWidget, actions: dict[str, Callable[..., None]]):
         super().__init__(window)
         self._window = window
         self._shortcuts: list[tuple[Key, QShortcut]] = []
         for key in KEYS:
-            for sequence in key.keys:
+            for place, sequence in enumerate(key.keys):
                 shortcut = QShortcut(QKeySequence(sequence), window)
                 # views float in windows of their own; the keys work there too
                 shortcut.setContext(Qt.ShortcutContext.ApplicationShortcut)
                 shortcut.setAutoRepeat(key.repeats)
-                shortcut.activated.connect(actions[key.action])
+                action = actions[key.action]
+                shortcut.activated.connect(partial(action, place) if key.numbered else action)
                 self._shortcuts.append((key, shortcut))
         QApplication.instance().focusChanged.connect(self._focus_moved)
 

@@ -53,6 +53,9 @@ _TOKENS: dict[str, tuple[Lch, Lch]] = {
     "simulated": ((0.790, 0.140, 75), (0.530, 0.120, 65)),
     "derived": ((0.750, 0.110, 245), (0.500, 0.140, 250)),
     "unavailable": ((0.690, 0.012, 255), (0.500, 0.012, 255)),
+    # two runs on one plot: far apart in lightness too
+    "run_a": ((0.870, 0.140, 98), (0.530, 0.110, 88)),
+    "run_b": ((0.670, 0.150, 252), (0.450, 0.190, 260)),
     # parts of memory
     "weights": ((0.620, 0.040, 262), (0.560, 0.045, 262)),
     "kv_used": ((0.780, 0.120, 190), (0.520, 0.100, 200)),
@@ -69,6 +72,7 @@ TOKENS = tuple(_TOKENS)
 WORDS = (
     "text", "text_dim", "text_faint", "accent", "prefill", "decode", "accepted", "rejected", "bonus", "limit", "target",
     "mark", "warning", "danger", "measured", "simulated", "derived", "unavailable",
+    "run_a", "run_b",
 )  # fmt: skip
 
 SEQUENCE_HUES = 24

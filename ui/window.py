@@ -10,7 +10,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
@@ -21,7 +21,7 @@ from ui.banner import Banner
 from ui.changes import Kinds
 from ui.clock import FrameClock, FrameStats
 from ui.context import ViewContext
-from ui.contracts import DeviceProbe, Source, Workload
+from ui.contracts import DeviceProbe, NoStories, Source, Stories, Workload
 from ui.controls.panel import ControlsPanel
 from ui.cursor import Cursor
 from ui.deck import Deck
@@ -33,6 +33,7 @@ from ui.mirror import Mirror
 from ui.root import Root
 from ui.selection import Selection
 from ui.shortcuts import Keyboard, is_input
+from ui.story_strip import StoryStrip
 from ui.theme import SCALES, Name, Theme
 from ui.timeline import Timeline
 from ui.topbar import TopBar
@@ -50,7 +51,7 @@ class Window(QMainWindow):
 
     Attributes:
         mirror, cursor, selection, theme: what the views read. frame: runs once a frame. frames: what frames cost.
-        deck: the docks. controls, topbar, timeline, banner, help: the parts around it.
+        deck: the docks. controls, topbar, timeline, banner, story, help: the parts around it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Window(QMainWindow):
         scale: float | None = None,
         size: tuple[int, int] | None = None,
         views: Sequence[type[View]] | None = None,
+        stories: Stories | None = None,
     ):
         super().__init__()
         self.setWindowTitle("Servescope")
@@ -74,7 +76,10 @@ class Window(QMainWindow):
         self.mirror = Mirror()
         self.cursor = Cursor(self.mirror)
         self.selection = Selection(self)
-        self.context = ViewContext(self.mirror, self.cursor, self.selection, self.theme, source, workload, probe)
+        stories = stories or NoStories()
+        self.context = ViewContext(
+            self.mirror, self.cursor, self.selection, self.theme, source, workload, probe, stories=stories
+        )
         self.transport = Transport(source, self.mirror)
         self._dress()
         self._build(views)
@@ -131,6 +136,28 @@ class Window(QMainWindow):
     def abort_all(self) -> None:
         self.context.source.send(Abort(id=self.context.source.next_id()))
 
+    def tell_story(self, place: int) -> None:
+        """Begin a story by its place in the list, unless one goes on."""
+        stories = self.context.stories
+        if place < len(stories.listed) and not (stories.shown and stories.shown.going):
+            self.close_story()
+            self.cursor.live()
+            stories.start(stories.listed[place].key)
+
+    def close_story(self) -> None:
+        """Put the result away, and its curves."""
+        self.context.stories.close()
+        if self.deck.filled == "story":
+            self.fill("story")
+
+    def list_stories(self) -> None:
+        """The menu of stories, in the middle of the window."""
+        menu = next((a.menu() for a in self.menu_bar.actions() if a.text() == "&Stories"), None)
+        if menu is not None:
+            size = menu.sizeHint()
+            middle = self.rect().center() - QPoint(size.width() // 2, size.height() // 2)
+            menu.popup(self.mapToGlobal(middle))
+
     def rebuild(self, form: Dtype) -> None:
         self.context.source.rebuild(form)
         self.frame.mark(Kinds.SOURCE)
@@ -145,10 +172,12 @@ class Window(QMainWindow):
         if views is None:
             from ui.views.catalog import VIEWS as views
         self.setMinimumSize(*_SMALLEST)
+        self._story_over = False  # its end was seen
         self._root = Root(self.theme, self)
         self.topbar = TopBar(self.context, self.transport, self._root)
         self.banner = Banner(self.theme, self.mirror, self.context.source, self._root)
         self.controls = ControlsPanel(self.context, self._root)
+        self.story = StoryStrip(self.theme, self.context.stories, self.transport, self._root)
         # without a parent: a QMainWindow that is given one makes itself a window of its own
         self.deck = Deck(self.theme, [view(self.context) for view in views])
         self.timeline = Timeline(self.context, self._root)
@@ -159,6 +188,7 @@ class Window(QMainWindow):
         self._column = QVBoxLayout(self._root)
         self._column.addWidget(self.topbar)
         self._column.addWidget(self.banner)
+        self._column.addWidget(self.story)
         self._column.addLayout(self._middle, 1)
         self._column.addWidget(self.timeline)
         self.setCentralWidget(self._root)
@@ -166,6 +196,8 @@ class Window(QMainWindow):
         self.menu_bar = QMenuBar()
         self.setMenuWidget(menus.row(self.menu_bar, self, [self.past, self.badge]))
         self._space()
+        for problem in self.context.stories.problems:
+            self.banner.say(f"A story can't be told: {problem}")
 
     def _connect(self) -> None:
         self.theme.changed.connect(self._restyle)
@@ -173,6 +205,8 @@ class Window(QMainWindow):
         self.cursor.listeners.append(self._cursor_moved)
         self.banner.restart_wanted.connect(self.restart)
         self.controls.rebuild_wanted.connect(self.rebuild)
+        self.story.curves_wanted.connect(lambda: self.fill("story"))
+        self.story.close_wanted.connect(self.close_story)
         self.timeline.live_wanted.connect(self.cursor.live)
         self.controls.workload.changed.connect(lambda: self.frame.mark(Kinds.SETTINGS))
         for dock in self.deck.docks.values():
@@ -191,6 +225,10 @@ class Window(QMainWindow):
                 "smaller": lambda: self.zoom_text(-1),
                 "fill": self.fill_under_mouse,
                 "calculator": lambda: self.fill("calculator"),
+                "story": self.tell_story,
+                "stories": self.list_stories,
+                "next": self.context.stories.skip,
+                "leave": self.context.stories.leave,
                 "full_screen": self.toggle_full_screen,
                 "help": self.help.toggle,
             },
@@ -222,6 +260,7 @@ class Window(QMainWindow):
         short = self.height() / self.theme.scale < _SHORT
         self.topbar.set_short(short)
         self.timeline.set_short(short)
+        self.story.set_short(short)
         self.badge.setVisible(short)
         self.controls.fit(self.width())
         gap = self.theme.px(4 if short else 8)
@@ -231,7 +270,7 @@ class Window(QMainWindow):
 
     def _restyle(self) -> None:
         self._dress()
-        for part in (self.topbar, self.banner, self.controls, self.timeline, self.deck):
+        for part in (self.topbar, self.banner, self.story, self.controls, self.timeline, self.deck):
             part.restyle()
         self._space()
         self._root.update()
@@ -257,6 +296,8 @@ class Window(QMainWindow):
         if self.topbar.short:
             self.badge.set(*self.topbar.badge.content())
         self.topbar.refresh(numbers)
+        if self.story.refresh():
+            self._story_changed()
         if hints:
             self.controls.refresh(kinds)
             self.banner.refresh()
@@ -268,6 +309,15 @@ class Window(QMainWindow):
     def _failed(self, view: View, error: Exception) -> None:
         # not from within the paint event: the notice changes the layout
         QTimer.singleShot(0, self, lambda: self.frame.failed(view, error))
+
+    def _story_changed(self) -> None:
+        """Its curves are drawn again; the end of one brings them in sight, once."""
+        self.frame.mark(Kinds.SOURCE)
+        shown = self.context.stories.shown
+        over = shown is not None and shown.stage == "over"
+        if over and not self._story_over and self.deck.filled != "story":
+            QTimer.singleShot(0, self, lambda: self.fill("story"))  # not in the middle of a frame
+        self._story_over = over
 
     def tell_failure(self, view: View, error: Exception) -> None:
         self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")

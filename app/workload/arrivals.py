@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from app.workload.prompts import PromptSet, draw_length
 from engine.records import Request, Submit
 from ui.contracts import WORKLOAD_LIMITS, Source, WorkloadSettings
@@ -27,6 +29,7 @@ class PoissonWorkload:
         self._number = 0
         self._next = 0.0  # time of the next arrival, s on this object's own clock
         self._now = 0.0
+        self._held = False  # it ran when it was held
         self._schedule()
 
     def change(self, settings: WorkloadSettings) -> None:
@@ -47,6 +50,17 @@ class PoissonWorkload:
                 sent += 1
             self._next += self._rng.expovariate(self.settings.rate)
         return sent
+
+    def hold(self) -> None:
+        """Stop arrivals for a while, for a story that wants the engine to itself."""
+        self._held = self.settings.running
+        self.change(msgspec.structs.replace(self.settings, running=False))
+
+    def release(self) -> None:
+        """Go on as before, unless somebody resumed it meanwhile."""
+        if self._held and not self.settings.running:
+            self.change(msgspec.structs.replace(self.settings, running=True))
+        self._held = False
 
     def send(self, count: int = 1) -> None:
         for _ in range(count):

@@ -55,9 +55,9 @@ class PromptSet:
         if rng.random() < shared:
             return rng.choice(self._shared)
         rest = (mean_tokens - shared * self._shared_mean) / (1 - shared)
-        return self._near(draw_length(rest, rng), rng)
+        return self.near(draw_length(rest, rng), rng)
 
-    def _near(self, tokens: int, rng: random.Random) -> Prompt:
+    def near(self, tokens: int, rng: random.Random) -> Prompt:
         """One of the prompts nearest to a length, lengthened by passages where it is much too short."""
         prompt = rng.choice(sorted(self._plain, key=lambda p: abs(p.tokens - tokens))[:NEAREST])
         missing = tokens - prompt.tokens

@@ -11,6 +11,7 @@ from ui.views.pool import PoolView
 from ui.views.prefix import PrefixView
 from ui.views.requests import RequestsView
 from ui.views.speculation import SpeculationView
+from ui.views.story import StoryView
 from ui.views.tables import TablesView
 
 VIEWS: tuple[type[View], ...] = (
@@ -23,4 +24,5 @@ VIEWS: tuple[type[View], ...] = (
     LatencyView,
     RequestsView,
     CalculatorView,
+    StoryView,
 )

@@ -1,0 +1,124 @@
+"""Every story that ships, told to its end on the default model: what its captions say is what happened."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.__main__ import main
+from app.stories import figures, script
+from app.story import as_object, play
+from engine.config import EngineConfig, LiveSettings
+from engine.formulas import blocks_for
+
+pytestmark = pytest.mark.slow
+STORIES = {story.key: story for story in script.load()[0]}
+BEFORE = LiveSettings(max_batch=5, token_budget=96, draft_length=2)
+
+
+@pytest.fixture(scope="module")
+def told():
+    """Players by story, each told once."""
+    kept: dict[str, object] = {}
+
+    def tell(key: str):
+        if key not in kept:
+            captions: list[str] = []
+            player = play(STORIES[key], EngineConfig(settings=BEFORE, threads=2), captions.append)
+            assert player.stage == "over", player.caption
+            player.captions = captions
+            kept[key] = player
+        return kept[key]
+
+    return tell
+
+
+def of(player, phase: str, name: str, group: str = "") -> float:
+    return player._figure(phase, group, name)
+
+
+@pytest.mark.parametrize("key", STORIES)
+def test_a_story_fits_two_minutes_and_leaves_nothing_behind(told, key: str):
+    player = told(key)
+    assert player._settings == BEFORE
+    reading = sum(max(3.0, len(caption.split()) / 2.8) for caption in player.captions)
+    serving = sum(phase.seconds for phase in player.phases)
+    assert reading + 3 * serving < 120, (reading, serving)  # three times as slow a machine
+    for caption in player.captions:
+        assert "{" not in caption and "nan" not in caption
+    assert all(len(panel.curves) == 2 and len(panel.curves[1].times) for panel in player.shown.panels)
+
+
+def test_reserve_or_page(told):
+    player = told("reserve-or-page")
+    assert of(player, "a", "running_max") == 4 and of(player, "b", "running_max") == 8
+    assert of(player, "b", "preemptions") == 0
+    assert of(player, "a", "tokens") == pytest.approx(of(player, "b", "tokens"), rel=0.2)
+    size, limit = 16, 512
+    for phase, holds in (("a", lambda tokens: limit), ("b", lambda tokens: tokens)):
+        # a step each for the lengths from prompt to end: the shares of a run that computes one token a step
+        stored = held = 0
+        for answer in player.phases["ab".index(phase)].of(""):
+            for tokens in range(answer.prompt_tokens, answer.prompt_tokens + len(answer.token_ids)):
+                stored += tokens
+                held += blocks_for(holds(tokens), size) * size
+        assert of(player, phase, "waste") == pytest.approx(1 - stored / held, abs=0.05)
+    assert of(player, "b", "tokens_per_s") > of(player, "a", "tokens_per_s")
+
+
+def test_static_or_continuous(told):
+    player = told("static-or-continuous")
+    assert of(player, "b", "ttft") < 0.8 * of(player, "a", "ttft")
+    assert of(player, "b", "seconds") < of(player, "a", "seconds")
+    assert of(player, "a", "tokens") == of(player, "b", "tokens")  # lengths are given
+
+
+def test_a_shared_system_prompt(told):
+    player = told("a-shared-system-prompt")
+    assert of(player, "a", "cached_tokens") == 0
+    message = min(answer.cached_tokens for answer in player.phases[1].of("")[1:])
+    assert message > 300 and of(player, "b", "cached_tokens") >= 9 * message
+    assert of(player, "b", "used_max") < 0.5 * of(player, "a", "used_max")
+    assert of(player, "b", "ttft") < of(player, "a", "ttft")
+
+
+def test_send_it_twice(told):
+    player = told("send-it-twice")
+    assert of(player, "a", "cached_tokens") == 0
+    assert of(player, "b", "cached_tokens") > 0.95 * of(player, "b", "prompt_tokens")
+    assert of(player, "b", "ttft") < 0.2 * of(player, "a", "ttft")
+
+
+def test_too_little_memory(told):
+    player = told("too-little-memory")
+    assert of(player, "a", "preemptions") > 0 and of(player, "a", "recomputed") > 0 and of(player, "a", "swapped") == 0
+    assert of(player, "b", "preemptions") > 0 and of(player, "b", "swapped") > 0
+    assert of(player, "b", "recomputed") < 0.2 * of(player, "a", "recomputed")
+
+
+def test_a_long_prompt(told):
+    player = told("a-long-prompt")
+    assert of(player, "a", "prompt_tokens", "long") > 1000
+    assert of(player, "b", "gap_max", "streams") < 0.6 * of(player, "a", "gap_max", "streams")
+
+
+def test_does_drafting_pay(told):
+    player = told("does-drafting-pay")
+    assert of(player, "a", "drafted") == 0 and of(player, "a", "tokens_per_pass") == pytest.approx(1.0)
+    assert of(player, "b", "tokens_per_pass", "copies") > 1.5
+    assert of(player, "b", "acceptance", "copies") > of(player, "b", "acceptance", "stories")
+
+
+def test_the_command_prints_both_runs(capsys):
+    assert main(["story"]) == 0
+    assert all(key in capsys.readouterr().out for key in STORIES)
+    assert main(["story", "no-such"]) == 2
+    assert "there is no story 'no-such'" in capsys.readouterr().err
+
+
+def test_json_has_every_figure_of_both_runs(told):
+    found = json.loads(json.dumps(as_object(told("send-it-twice"))))
+    assert [phase["name"] for phase in found["phases"]] == ["first time", "again"]
+    assert all(set(figures.FIGURES) <= set(phase) for phase in found["phases"])
+    assert found["verdict"] and found["phases"][0]["acceptance"] is None

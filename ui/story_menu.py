@@ -1,0 +1,41 @@
+"""The menu of stories: each in one line with its key, and what can be done to one that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu
+
+if TYPE_CHECKING:
+    from ui.window import Window
+
+
+def add_stories(menu: QMenu, window: Window) -> None:
+    told = window.context.stories
+    starts = [
+        _add(menu, f"{one.title}: {one.line}\t{place}", lambda p=place - 1: window.tell_story(p))
+        for place, one in enumerate(told.listed, 1)
+    ]
+    menu.addSeparator()
+    after = _add(menu, "Next\tN", told.skip)
+    leave = _add(menu, "Leave the story\tL", told.leave)
+    close = _add(menu, "Close its result", window.close_story)
+
+    def follow() -> None:
+        shown = told.shown
+        going = shown is not None and shown.going
+        for start in starts:
+            start.setEnabled(not going)
+        after.setEnabled(going and shown.stage == "telling")
+        leave.setEnabled(going)
+        close.setEnabled(shown is not None and not going)
+
+    menu.aboutToShow.connect(follow)
+
+
+def _add(menu: QMenu, text: str, call: Callable[[], None]) -> QAction:
+    action = menu.addAction(text)
+    action.triggered.connect(lambda _checked=False: call())
+    return action
