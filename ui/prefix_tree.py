@@ -197,6 +197,24 @@ def text_of(state: EngineState, run: Run, ends: bool = False) -> str:
     return _text(state, blocks)
 
 
+def alike(state: EngineState, tree: Tree, shown: list[Row]) -> dict[int, int]:
+    """How many characters of its text each shown run has in common with all shown beside it: sharing ends at the last
+    full block, so branches often go on in the same words for a while."""
+    beside: dict[int, list[int]] = {}
+    for row in shown:
+        if row.run >= 0:
+            beside.setdefault(row.under, []).append(row.run)
+    found: dict[int, int] = {}
+    for runs in beside.values():
+        if len(runs) > 1:
+            texts = [_text(state, tree.runs[run].blocks[:2].tolist()) for run in runs]
+            first, last = min(texts), max(texts)  # whatever these two share, all between them do
+            pairs = enumerate(zip(first, last, strict=False))
+            same = next((at for at, (one, other) in pairs if one != other), len(first))
+            found.update(dict.fromkeys(runs, first.rfind(" ", 0, same) + 1))  # whole words
+    return found
+
+
 def _text(state: EngineState, blocks: list[int]) -> str:
     entries = (state.prefixes.get(block) for block in blocks)
     return "".join([entry.text for entry in entries if entry is not None])

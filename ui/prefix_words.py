@@ -45,10 +45,10 @@ def _held(state: EngineState) -> str:
     size = state.block_size
     if not state.cached:
         return "Nothing is cached idle: every full block is in use" if state.prefixes.count else ""
-    kept = f"{explain.count(state.cached, 'block')}, {state.cached * size:,} tokens"
+    kept = f"{explain.count(state.cached, 'block')} ({state.cached * size:,} tokens)"
     if not state.running:
-        return f"Nothing runs: KV used is {state.used:,}, yet cached for the next prompt stay {kept}"
-    return f"Cached for the next prompt, and so not counted as used: {kept}"
+        return f"Nothing runs: KV used is {state.used:,}, yet {kept} stay cached"
+    return f"Not counted as used, yet cached for the next prompt: {kept}"
 
 
 def missing(state: EngineState) -> tuple[str, str]:

@@ -205,7 +205,7 @@ def test_a_window_that_comes_late_has_the_tree_and_the_figures() -> None:
     assert late.live.prefixes.entries == early.live.prefixes.entries and late.live.prefixes.count > 3
     use = late.live.prefixes.use
     assert use == early.live.prefixes.use and (use.requests, use.hits) == (2, 1)
-    assert (use.looked_up, use.hit) == (64, 32)  # each asked for four blocks of eight
+    assert (use.looked_up, use.hit) == (80, 39)
     assert shape(late.live) == shape(early.live)
     block = int(prefix_tree.build(late.live).runs[0].blocks[0])
     assert tell(late.live, block).text == "bcdebcde"  # of a prompt, which nobody holds any more
@@ -285,6 +285,17 @@ def test_what_has_no_room_is_counted() -> None:
     assert len(wide) == 40 and all(row.run >= 0 for row in wide)
 
 
+def test_words_that_all_branches_begin_with_are_counted() -> None:
+    state = EngineState(8)
+    texts = ["You are", " a tool. User: say yes", " a tool. User: say no", " a tool. User: say no more"]
+    entries = [(0, 0, 1, A, 0), (1, 1, 1, B, A), (2, 1, 2, C, A), (3, 2, 2, D, C)]
+    state.prefixes.change(pack(entries, SEAL), texts)
+    tree = prefix_tree.build(state)
+    alike = prefix_tree.alike(state, tree, prefix_tree.rows(tree))
+    assert [alike.get(int(tree.run_of[block]), 0) for block in (0, 1, 2)] == [0, 19, 19]
+    assert texts[1][19:] == "yes" and texts[2][19:] == "no"
+
+
 def test_thousands_of_branches_stay_a_screenful() -> None:
     entries = [(block, 0, block, block + 1, 0) for block in range(3_000)]
     entries += [(3_000 + block, 1, block, 10_000 + block, block + 1) for block in range(3_000)]
@@ -318,15 +329,16 @@ def test_the_answer_says_whether_it_works_and_what_stays() -> None:
 
     send(1)
     verdict, held = answer(mirror.live)
-    assert verdict == "Prefix caching is on; the first prompt (32 tokens) had nothing to find yet"
-    assert held == "Nothing runs: KV used is 0, yet cached for the next prompt stay 5 blocks, 40 tokens"
+    assert verdict == "Prefix caching is on; the first prompt (40 tokens) had nothing to find yet"
+    assert held == "Nothing runs: KV used is 0, yet 5 blocks (40 tokens) stay cached"
     send(2)
     verdict, _ = answer(mirror.live)
-    assert verdict == "Prefix caching works: 32 of 64 tokens asked for were found"
+    found = "39 of 80 tokens asked for were found"  # the last one is computed again, for its logits
+    assert verdict == f"Prefix caching works: {found}"
     assert requests(mirror.live) == "1 of 2 requests hit"
     engine.change({"prefix_cache": False})
     mirror.apply(engine.between())
-    assert answer(mirror.live) == ("Prefix caching is off; before, 32 of 64 tokens asked for were found", "")
+    assert answer(mirror.live) == (f"Prefix caching is off; before, {found}", "")
     assert missing(mirror.live)[0] == "The prefix cache is off" and not mirror.live.prefixes.count
     engine.change({"prefix_cache": True, "allocation": "reserved"})
     mirror.apply(engine.between())

@@ -38,7 +38,8 @@ class PrefixArea(QAbstractScrollArea):
         self.tree = Tree([], [], np.empty(0, np.int32))
         self.rows: list[Row] = []
         self._holders: dict[int, list[int]] = {}
-        self._longest = 1
+        self._alike: dict[int, int] = {}
+        self._longest, self._most_held = 1, 1
         self._wider: dict[int, int] = {}  # by the hash of a run: branches that the user wants to see there
         self._pointed: tuple[int, int | None] | None = None  # line, block, under the mouse
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -55,7 +56,7 @@ class PrefixArea(QAbstractScrollArea):
     @property
     def columns(self) -> Columns:
         newest = max(self._state.running, default=0)
-        return self._painter.columns(self.viewport().width(), self._longest, newest)
+        return self._painter.columns(self.viewport().width(), self._longest, newest, self._most_held)
 
     @property
     def hidden(self) -> int:
@@ -80,7 +81,10 @@ class PrefixArea(QAbstractScrollArea):
             chosen.append(selection.block)
         wanted = {run for run in self.tree.run_of[chosen].tolist() if run >= 0}
         self.rows = prefix_tree.rows(self.tree, self._wider, frozenset(wanted))
-        self._longest = max([len(self.tree.runs[row.run].blocks) for row in self.rows if row.run >= 0], default=1)
+        shown = [row.run for row in self.rows if row.run >= 0]
+        self._alike = prefix_tree.alike(state, self.tree, self.rows)
+        self._longest = max([len(self.tree.runs[run].blocks) for run in shown], default=1)
+        self._most_held = max([len(self._holders.get(run, ())) for run in shown], default=0) or 1
         self._pointed = None if self._pointed and self._pointed[0] >= len(self.rows) else self._pointed
         self._bars()
         if reveal and wanted:
@@ -167,7 +171,8 @@ class PrefixArea(QAbstractScrollArea):
             else:
                 run = self.tree.runs[row.run]
                 held_by = self._holders.get(row.run, [])
-                self._painter.paint(painter, box, columns, state, row, run, held_by, chosen)
+                alike = self._alike.get(row.run, 0)
+                self._painter.paint(painter, box, columns, state, row, run, held_by, chosen, alike)
 
     def _paint_card(self, painter: QPainter) -> None:
         if self._pointed is None:

@@ -68,12 +68,14 @@ class RowPainter:
         self.height = QFontMetrics(self._mono).height() + theme.px(8)
         self._tall = self.height - theme.px(7)
 
-    def columns(self, width: int, longest: int, newest: int) -> Columns:
-        """For lines that wide, the longest of whose runs has so many blocks, and sequences up to `newest`."""
+    def columns(self, width: int, longest: int, newest: int, most: int) -> Columns:
+        """For lines that wide, the longest of whose runs has so many blocks, with sequences up to `newest` and at most
+        so many of them in a run."""
         theme, small = self._theme, self._small
         chip = advance(small, "8" * max(2, len(f"{newest}"))) + theme.px(9)
-        chips = 1 if width < theme.px(430) else 2 if width < theme.px(900) else 4
-        held = advance(small, "×888") + chips * chip + theme.px(5)
+        chips = min(most, 1 if width < theme.px(430) else 3 if width < theme.px(900) else 6)
+        held = (advance(small, f"×{most:,}") + theme.px(5)) * (most > 1) + chips * chip
+        held = max(held, advance(small, "held by")) + theme.px(4)
         count = advance(small, "8,888") + theme.px(8)
         room = min(theme.px(420), (width - held - count) * 3 // 10)
         pitch = max(theme.px(_NARROW), min(theme.px(_WIDE), room // max(1, longest)))
@@ -95,8 +97,9 @@ class RowPainter:
 
     def paint(
         self, painter: QPainter, box: QRect, columns: Columns, state: EngineState, row: Row, run: Run,
-        held_by: list[int], chosen: Chosen,
+        held_by: list[int], chosen: Chosen, alike: int = 0,
     ) -> None:  # fmt: skip
+        """`alike`: characters at the beginning of the text that tell it from no other, and are left out."""
         theme, busy = self._theme, used(state, run)
         lit = bool(len(chosen.blocks)) and bool(np.isin(run.blocks, chosen.blocks).any())
         aside = bool(len(chosen.blocks)) and not lit
@@ -105,7 +108,8 @@ class RowPainter:
         self._guides(painter, box, columns, row, line, run.lost)
         ink = theme.color("text_faint" if aside else "text" if busy or lit else "text_dim")
         x = self.text_left(row, columns)
-        text = explain.visible(text_of(state, run, ends=True)) or f"{len(run.blocks) * state.block_size:,} tokens"
+        text = explain.visible(text_of(state, run, ends=True)[alike:])
+        text = ("… " if alike else "") + text if text else f"{len(run.blocks) * state.block_size:,} tokens"
         if run.lost:
             text = f"(evicted) … {text}"
         room = columns.strip - x - theme.px(14)
