@@ -28,9 +28,14 @@ class EngineFailed(Exception):
 
 @dataclass
 class Answer:
-    """What became of one request. Times are on the engine clock, ns; 0 = not reached."""
+    """What became of one request, or of one of its samples. Times are on the engine clock, ns; 0 = not reached.
+
+    Of a beam search there is one for all its lanes: its counts are theirs together, its tokens those of the best
+    sequence in `found`.
+    """
 
     number: int
+    index: int = 0  # of the sample
     prompt_tokens: int = 0
     cached_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
@@ -46,6 +51,7 @@ class Answer:
     drafted: int = 0
     examined: int = 0  # accepted or rejected; drafts after a rejection aren't looked at
     accepted: int = 0
+    found: list[r.Hypothesis] = field(default_factory=list)  # by a beam search, best first
 
     @property
     def text(self) -> str:
@@ -57,24 +63,32 @@ class Answer:
 
 
 class Answers:
-    """Adds records up into one `Answer` a request number."""
+    """Adds records up into one `Answer` a request number, and a further one for each further sample.
+
+    Attributes:
+        by_number: of each request the only answer, or that of its first sample.
+        samples: of each request all of them.
+        left: answers that haven't ended.
+    """
 
     def __init__(self, numbers: Iterable[int]):
         self.by_number = {number: Answer(number) for number in numbers}
+        self.samples = {number: [answer] for number, answer in self.by_number.items()}
         self._by_seq: dict[int, Answer] = {}
+        self._lanes: set[int] = set()  # sequences that are lanes of a beam search
         self.left = len(self.by_number)
 
     def apply(self, message: r.Message) -> None:
         match message:
             case r.StepRecord():
                 # arrivals and admissions come before the tokens, ends after them
-                ends = [event for event in message.events if isinstance(event, r.Finished)]
+                ends = [event for event in message.events if isinstance(event, r.Searched | r.Finished)]
                 for event in message.events:
                     self._event(event, message.clock)
                 self._rows(message)
                 self._tokens(message)
                 for event in ends:
-                    self._finished(event)
+                    self._searched(event) if isinstance(event, r.Searched) else self._finished(event)
             case r.Between():
                 for event in message.events:
                     self._event(event, message.clock)
@@ -89,7 +103,7 @@ class Answers:
     def _event(self, event: r.Event, clock: int) -> None:
         match event:
             case r.Submitted() if event.number in self.by_number:
-                answer = self._by_seq[event.seq] = self.by_number[event.number]
+                answer = self._by_seq[event.seq] = self._answer(event)
                 answer.prompt_tokens, answer.arrival = event.prompt_tokens, event.arrival
             case r.Admitted() if event.seq in self._by_seq:
                 answer = self._by_seq[event.seq]
@@ -97,8 +111,22 @@ class Answers:
                     answer.admitted, answer.cached_tokens = clock, event.cached_tokens
             case r.Preempted() if event.seq in self._by_seq:
                 self._by_seq[event.seq].preemptions += 1
+            case r.Forked() if event.seq in self._by_seq:
+                answer = self._by_seq[event.seq]
+                answer.admitted = answer.admitted or clock  # with the blocks of the sequence that it forks from
             case r.Aborted() if event.seq in self._by_seq:
                 self._end(self._by_seq.pop(event.seq), "aborted", event.reason)
+
+    def _answer(self, event: r.Submitted) -> Answer:
+        """Lanes of a beam search have one between them, samples one each."""
+        if event.beams:
+            self._lanes.add(event.seq)
+            return self.by_number[event.number]
+        samples = self.samples[event.number]
+        if event.index == len(samples):
+            samples.append(Answer(event.number, event.index))
+            self.left += 1
+        return samples[event.index]
 
     def _rows(self, record: r.StepRecord) -> None:
         rows = r.unpack(record.rows, r.ROW)
@@ -118,14 +146,22 @@ class Answers:
         emitted = r.unpack(record.emitted, r.TOKEN)
         for (seq, token), piece in zip(emitted[["seq", "token"]].tolist(), record.text, strict=True):
             if answer := self._by_seq.get(seq):
-                answer.token_ids.append(token)
-                answer.pieces.append(piece)
+                if seq not in self._lanes:
+                    answer.token_ids.append(token)
+                    answer.pieces.append(piece)
                 answer.first_token = answer.first_token or record.end_clock
                 answer.last_token = record.end_clock
 
+    def _searched(self, event: r.Searched) -> None:
+        answer = self._by_seq.get(event.seq)
+        if answer is not None and event.found:
+            best = event.found[0]
+            answer.found, answer.token_ids, answer.pieces = event.found, best.token_ids, [best.text]
+            self._end(answer, best.reason)
+
     def _finished(self, event: r.Finished) -> None:
         answer = self._by_seq.pop(event.seq, None)
-        if answer is not None:
+        if answer is not None and not answer.ended:
             answer.pieces.append(event.tail)
             self._end(answer, event.reason)
 

@@ -39,8 +39,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_WIDTH = 8
-MAX_LENGTH_PENALTY = 10.0  # either sign; beyond it the power would leave a float's range sooner than mean anything
+from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY
+
 IDLE = -1  # in a step's parents and tokens: nobody lives in this lane
 
 EarlyStopping = bool | Literal["never"]
@@ -106,8 +106,8 @@ class BeamSearch:
         length_penalty: float = 1.0,
         early_stopping: EarlyStopping = False,
     ):
-        if not 1 <= width <= MAX_WIDTH:
-            raise ValueError(f"{width} beams; 1 to {MAX_WIDTH} are possible")
+        if not 1 <= width <= MAX_BEAMS:
+            raise ValueError(f"{width} beams; 1 to {MAX_BEAMS} are possible")
         if max_new_tokens < 1:
             raise ValueError(f"a search for {max_new_tokens} tokens; at least 1 is needed")
         if not abs(length_penalty) <= MAX_LENGTH_PENALTY:

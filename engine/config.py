@@ -119,6 +119,10 @@ _UNITS = {
 MAX_BATCH = 512
 MAX_DRAFT = 16  # beyond this a pass verifies mostly rejected work
 MAX_BUDGET = 16_384
+# of one request
+MAX_SAMPLES = 64
+MAX_BEAMS = 8
+MAX_LENGTH_PENALTY = 10.0  # either sign; beyond it the power would leave a float's range sooner than mean anything
 
 
 def _memory_ends(blocks: int, where: str) -> str:

@@ -6,14 +6,12 @@ import hashlib
 import math
 from typing import TypeVar
 
-from engine.beam_search import MAX_LENGTH_PENALTY, MAX_WIDTH
-from engine.config import LiveSettings
+from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY, MAX_SAMPLES, LiveSettings
 from engine.formulas import blocks_for
 from engine.records import Request, Sampling
 from engine.sampler import SampleRow
 
 T = TypeVar("T")
-MAX_SAMPLES = 64
 _SEED_BYTES = 8  # the sampler's random numbers are keyed by 64 bits
 
 
@@ -54,8 +52,8 @@ def check_request(ids: list[int], request: Request, settings: LiveSettings, voca
 def _check_beams(request: Request, need: int, settings: LiveSettings) -> None:
     """`need`: blocks that one of them may come to hold."""
     beams = request.beams
-    if not 1 <= beams <= MAX_WIDTH:
-        raise RequestRefused(f"{beams} beams; ask for 1 to {MAX_WIDTH}")
+    if not 1 <= beams <= MAX_BEAMS:
+        raise RequestRefused(f"{beams} beams; ask for 1 to {MAX_BEAMS}")
     if request.n > 1:
         raise RequestRefused("beams and n > 1 don't go together: a search gives its best beams; leave n out")
     if request.stop:

@@ -77,6 +77,73 @@ def test_seed_makes_sampled_answers_repeatable(in_process, capsys):
     assert answers[0] == answers[1] != answers[2]
 
 
+SAMPLED = ["generate", "--prompt", "abc", "--temperature", "1", "--max-tokens", "12", "--json", "--set", "draft_length=0"]
+
+
+def test_each_sample_is_that_of_its_own_seed_alone(in_process, capsys):
+    assert main([*SAMPLED, "--n", "4", "--seed", "5"]) == 0
+    found = lines(capsys)
+    assert [each["sample"] for each in found] == [0, 1, 2, 3]
+    assert len({tuple(each["token_ids"]) for each in found}) > 1
+    for each in found:
+        assert main([*SAMPLED, "--seed", str(5 + each["sample"])]) == 0
+        (alone,) = lines(capsys)
+        assert alone["token_ids"] == each["token_ids"] and "sample" not in alone
+        times = each["timings"]
+        assert 0 <= times["queue_s"] <= times["ttft_s"] <= times["total_s"]
+
+
+def test_samples_of_several_prompts_come_in_order(in_process, tmp_path, capsys):
+    file = prompt_file(tmp_path / "prompts.jsonl", "first", "x" * 500, "third")
+    options = ["--n", "2", "--temperature", "1", "--max-tokens", "4", "--set", "max_context=64", "--json"]
+    assert main(["generate", "--prompts", file, *options]) == 1
+    found = lines(capsys)
+    assert [(each["prompt"][:5], each["sample"]) for each in found] == [
+        ("first", 0), ("first", 1), ("xxxxx", 0), ("third", 0), ("third", 1),
+    ]  # fmt: skip
+    assert found[2]["finish_reason"] == "refused"
+
+
+def test_samples_as_text_have_their_numbers_above(in_process, capsys):
+    assert main(["generate", "--prompt", "abc", "--n", "2", "--temperature", "1", "--max-tokens", "3"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("[1.1] abc") < out.index("[1.2] abc")
+
+
+@pytest.mark.parametrize("penalty", ["0", "1", "2"])
+def test_beams_are_ranked_by_their_scores(in_process, capsys, penalty):
+    options = ["--beams", "3", "--length-penalty", penalty, "--max-tokens", "6", "--json"]
+    assert main(["generate", "--prompt", "abc", *options]) == 0
+    (found,) = lines(capsys)
+    beams = found["beams"]
+    assert 1 <= len(beams) <= 3
+    assert (found["token_ids"], found["text"]) == (beams[0]["token_ids"], beams[0]["text"])
+    assert found["finish_reason"] == beams[0]["finish_reason"]
+    scores = [beam["score"] for beam in beams]
+    assert scores == sorted(scores, reverse=True)
+    for beam in beams:
+        wanted = beam["log_probability"] / len(beam["token_ids"]) ** float(penalty)
+        assert beam["score"] == pytest.approx(wanted, abs=1e-5)
+    assert found["timings"]["ttft_s"] <= found["timings"]["total_s"]
+
+
+def test_the_best_beam_is_printed(in_process, capsys):
+    options = ["--beams", "3", "--max-tokens", "6"]
+    assert main(["generate", "--prompt", "abc", *options, "--json"]) == 0
+    (found,) = lines(capsys)
+    assert main(["generate", "--prompt", "abc", *options]) == 0
+    assert capsys.readouterr().out == found["text"] + "\n"
+
+
+def test_one_beam_without_an_end_is_greedy(in_process, capsys):
+    command = ["generate", "--prompt", "abc", "--max-tokens", "5", "--json"]
+    assert main(command) == 0
+    greedy = lines(capsys)[0]
+    assert main([*command, "--beams", "1", "--early-stopping", "yes"]) == 0
+    found = lines(capsys)[0]
+    assert found["token_ids"] == greedy["token_ids"]
+
+
 def test_a_prompt_too_long_is_refused_and_the_others_are_answered(in_process, tmp_path, capsys):
     file = prompt_file(tmp_path / "prompts.jsonl", "short", "x" * 500, "also short")
     assert main(["generate", "--prompts", file, "--json", "--max-tokens", "4", "--set", "max_context=64"]) == 1
@@ -122,6 +189,17 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, capsys, content, words):
         (["--prompt", "a", "--top-k", "-1"], "--top-k -1"),
         (["--prompt", "a", "--seed", "-1"], "--seed -1"),
         (["--prompt", "a", "--stop", ""], "--stop"),
+        (["--prompt", "a", "--n", "0"], "--n 0: must be from 1"),
+        (["--prompt", "a", "--n", "2"], "all of them would be the same; add --temperature"),
+        (["--prompt", "a", "--n", "2", "--beams", "2"], "give one of them"),
+        (["--prompt", "a", "--beams", "9"], "--beams 9: must be from 1 to 8"),
+        (["--prompt", "a", "--beams", "0"], "--beams 0: must be from 1 to 8"),
+        (["--prompt", "a", "--beams", "2", "--temperature", "0.5"], "--beams draws nothing, so --temperature"),
+        (["--prompt", "a", "--beams", "2", "--seed", "1"], "--beams draws nothing, so --seed"),
+        (["--prompt", "a", "--beams", "2", "--stop", "x"], "leave --stop out"),
+        (["--prompt", "a", "--beams", "2", "--length-penalty", "nan"], "--length-penalty nan"),
+        (["--prompt", "a", "--length-penalty", "1"], "give --beams with it"),
+        (["--prompt", "a", "--early-stopping", "yes"], "give --beams with it"),
     ],
 )
 def test_a_bad_option_is_one_line(capsys, more, words):
@@ -151,11 +229,11 @@ def test_text_of_one_prompt_is_the_text_alone():
     try:
         sys.stdout = told
         printer = _Printer(["prompt"], as_json=False)
-        printer.show({0: answer})
+        printer.show({0: [answer]})
         assert "".join(told) == "Hel"
         answer.pieces += ["lo", ""]
         answer.finish_reason = "stop"
-        printer.show({0: answer})
+        printer.show({0: [answer]})
     finally:
         sys.stdout = out
     assert "".join(told) == "Hello\n"
