@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.records import CACHED, FREE, NONE
+from ui.block_lives import BlockLives
+from ui.block_past import past
 from ui.prefixes import Sealed
 from ui.sequences import SequenceInfo
 from ui.state import EngineState
@@ -22,14 +24,14 @@ class Story:
     seq: int | None = None
 
 
-def tell(state: EngineState, block: int) -> Story:
-    """The whole story of a block at that moment."""
+def tell(state: EngineState, block: int, lives: BlockLives | None = None) -> Story:
+    """The whole story of a block at that moment; its past from `lives`, or as far as the state itself knows it."""
     kind, owner = int(state.blocks_state[block]), int(state.owner[block])
     seq = None if owner == NONE else owner
     if kind == FREE:
         story = Story(f"block {block:,} · free")
         story.lines.append("holds nothing")
-        story.lines.append(_since(state, block, "free"))
+        story.lines += _past(state, block, lives) or [_since(state, block, "free")]
     elif kind == CACHED:
         story = Story(f"block {block:,} · cached", seq=seq)
         story.lines.append(f"{_fill(state, block)} · kept for prefix hits until a row needs the block")
@@ -37,13 +39,17 @@ def tell(state: EngineState, block: int) -> Story:
         if entry is not None:
             _found(story, state, entry)
         by = "" if seq is None else f" · of seq {seq}"
-        story.lines.append(_since(state, block, "cached") + by)
+        story.lines += _past(state, block, lives) or [_since(state, block, "cached") + by]
     else:
-        story = _used(state, block, seq)
+        story = _used(state, block, seq, lives)
     return story
 
 
-def _used(state: EngineState, block: int, owner: int | None) -> Story:
+def _past(state: EngineState, block: int, lives: BlockLives | None) -> list[str]:
+    return [] if lives is None else past(lives, state, block)
+
+
+def _used(state: EngineState, block: int, owner: int | None, lives: BlockLives | None) -> Story:
     sharers = state.sharers(block)
     mine = [index for seq, index in sharers if seq == owner] or [index for _, index in sharers[:1]]
     where = f", logical {mine[0]:,}" if mine else ""
@@ -62,6 +68,9 @@ def _used(state: EngineState, block: int, owner: int | None) -> Story:
         _tokens(story, state, info, mine[0], int(state.filled[block]))
     if (entry := state.prefixes.get(block)) is not None:
         story.text = entry.text
+    if told := _past(state, block, lives):
+        story.lines += told
+        return story
     before = int(state.before[block])
     hit = int(state.hit[block])
     if hit:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from engine.config import MAX_DRAFT, LiveSettings
 from engine.records import ACCEPTED, DRAFT, PREFILL, REJECTED, Bound, StepRecord, unpack
+from ui.block_lives import BlockLives
 from ui.latency import FinishedRequest, Latency, Samples
 from ui.state import Applied, EngineState
 
@@ -140,7 +141,7 @@ class History:
 
     Attributes:
         latency: where latencies are kept; ttft, itl, queue, tpot, e2e and requests are its own.
-        marks: changes of settings. passes: the last verified drafts.
+        marks: changes of settings. passes: the last verified drafts. lives: what became of blocks.
     """
 
     def __init__(self, capacity: int = 50_000):
@@ -151,6 +152,7 @@ class History:
         self._accepted = np.zeros((1024, MAX_DRAFT), np.uint16)
         self._low = self._high = 0
         self.latency = Latency()
+        self.lives = BlockLives()
         self.marks: list[Mark] = []
         self.passes = Passes()
 
@@ -243,6 +245,7 @@ class History:
         self._high += 1
         self._low = max(self._low, self._high - self.capacity)
         self.latency.add(done, record.clock, record.end_clock)
+        self.lives.step(record)
 
     def _drafts(self, record: StepRecord, place: int) -> None:
         drafts = unpack(record.drafts, DRAFT)

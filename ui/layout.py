@@ -51,23 +51,33 @@ Rows = tuple[Row, ...]
 ROOMY: Rows = (
     Row((Cell(("pool",), 0.57), Cell(("tables", "prefix"), 0.43)), 0.35),
     Row((Cell(("batch",), 0.54), Cell(("requests",), 0.46)), 0.34),
-    Row((Cell(("speculation",), 0.44), Cell(("memory",), 0.25), Cell(("latency",), 0.31)), 0.31),
+    Row((Cell(("speculation",), 0.44), Cell(("memory", "lives"), 0.25), Cell(("latency",), 0.31)), 0.31),
 )
 TIGHT: Rows = (
     Row((Cell(("pool",), 0.56), Cell(("tables",), 0.44)), 0.50),
-    Row((Cell(("batch", "prefix", "speculation", "memory", "latency"), 0.56), Cell(("requests",), 0.44)), 0.50),
+    Row(
+        (
+            Cell(("batch", "prefix", "speculation", "memory", "lives", "latency"), 0.56),
+            Cell(("requests",), 0.44),
+        ),
+        0.50,
+    ),
 )
 SMALL: Rows = (
     Row(
         (
-            Cell(("pool", "tables", "prefix", "batch", "speculation", "memory", "latency"), 0.54),
+            Cell(("pool", "tables", "prefix", "batch", "speculation", "memory", "lives", "latency"), 0.54),
             Cell(("requests",), 0.46),
         ),
         1.0,
     ),
 )
+# at the largest text the last ones may lie beyond the end of the bar, whose arrows reach them
 ONE: Rows = (
-    Row((Cell(("pool", "requests", "batch", "tables", "prefix", "speculation", "memory", "latency"), 1.0),), 1.0),
+    Row(
+        (Cell(("pool", "requests", "batch", "tables", "speculation", "memory", "latency", "prefix", "lives"), 1.0),),
+        1.0,
+    ),
 )
 # Below this room, in pixels at text scale 1, seven panels side by side can't be read.
 _ROOMY_WIDTH, _ROOMY_HEIGHT = 1180, 760

@@ -149,6 +149,7 @@ class Mirror:
         before = self.live
         self.live = EngineState(ready.settings.kv_blocks, ready.block_size, ready.settings)
         self.live.step, self.live.clock = before.step, before.clock
+        self.history.lives.start(self.live.num_blocks)
         self._rebase_due, self._whole = again, False
         if again:
             self.history.note(Mark(before.step + 1, before.clock, *_again(known, ready)))
@@ -182,6 +183,7 @@ class Mirror:
             self.history.mark(record.after + 1, record.clock, *done.settings)
             self._follow_block_size()
         self.history.latency.add(done, record.clock, record.clock)
+        self.history.lives.between(record)
         self._snapshots.add(record, self.live)
         return done.kinds
 
@@ -202,6 +204,7 @@ class Mirror:
             self.history.mark(frame.step, frame.clock, old, frame.settings)
         if not self._whole or differing:
             self._snapshots.start(self.live)
+            self.history.lives.take(frame)
         self._whole = True
         return _STATE
 

@@ -6,6 +6,7 @@ from ui.views.base import View
 from ui.views.batch import BatchView
 from ui.views.calculator import CalculatorView
 from ui.views.latency import LatencyView
+from ui.views.lives import LivesView
 from ui.views.memory import MemoryView
 from ui.views.pool import PoolView
 from ui.views.prefix import PrefixView
@@ -21,6 +22,7 @@ VIEWS: tuple[type[View], ...] = (
     BatchView,
     SpeculationView,
     MemoryView,
+    LivesView,
     LatencyView,
     RequestsView,
     CalculatorView,

@@ -154,7 +154,7 @@ class PoolCanvas(QWidget):
         block = self.pointed
         if block is None or block >= self.state.num_blocks or self._drag is not None:
             return
-        story = tell(self.state, block)
+        story = tell(self.state, block, self._context.mirror.history.lives)
         card(painter, self.rect(), self.rect_of(block), story, self._theme)
 
     def sizeHint(self) -> QSize:

@@ -209,7 +209,7 @@ class TablesArea(QAbstractScrollArea):
         table = self._state.table(seq)
         if logical >= len(table) or int(table[logical]) >= self._state.num_blocks:
             return
-        story = tell(self._state, int(table[logical]))
+        story = tell(self._state, int(table[logical]), self._context.mirror.history.lives)
         story.title, story.seq = f"seq {seq}: logical {logical:,} → block {int(table[logical]):,}", seq
         card(painter, self.viewport().rect(), self.cell_rect(seq, logical), story, self._theme)
 
