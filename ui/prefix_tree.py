@@ -135,15 +135,18 @@ def _hang(runs: list[Run]) -> list[int]:
     return roots
 
 
-def rows(tree: Tree, wider: dict[int, int] | None = None, wanted: frozenset[int] = frozenset()) -> list[Row]:
+def rows(
+    tree: Tree, wider: dict[int, int] | None = None, wanted: frozenset[int] = frozenset(), times: int = 1
+) -> list[Row]:
     """The tree from top to bottom. `wider`: by the hash of a run (0: where prompts begin), how many branches to show
-    there; `wanted`: runs to show whatever else is left out."""
+    there at least; `wanted`: runs to show whatever else is left out; `times` as many branches as usual."""
     wider, out = wider or {}, []
     kept = {run for one in wanted for run in tree.path(one)}
 
     def put(under: int, level: int, guides: tuple[bool, ...]) -> None:
         branches = tree.runs[under].children if under >= 0 else tree.roots
-        most = wider.get(tree.runs[under].hash if under >= 0 else 0, INNER if under >= 0 else TOP)
+        most = times * (INNER if under >= 0 else TOP)
+        most = max(most, wider.get(tree.runs[under].hash if under >= 0 else 0, 0))
         shown = choose(tree, branches, most if len(out) < MOST else 0, kept)
         hidden = len(branches) - len(shown)
         for place, run in enumerate(shown):
@@ -156,6 +159,16 @@ def rows(tree: Tree, wider: dict[int, int] | None = None, wanted: frozenset[int]
 
     put(-1, 0, ())
     return out
+
+
+def filling(
+    tree: Tree, room: int, wider: dict[int, int] | None = None, wanted: frozenset[int] = frozenset()
+) -> list[Row]:
+    """As many branches as `room` lines hold, and at least the usual ones."""
+    shown, times = rows(tree, wider, wanted), 2
+    while any(row.hidden for row in shown) and len(more := rows(tree, wider, wanted, times)) <= room:
+        shown, times = more, 2 * times
+    return shown
 
 
 def choose(tree: Tree, branches: list[int], most: int, kept: set[int] = frozenset()) -> list[int]:  # type: ignore[assignment]
@@ -211,7 +224,8 @@ def alike(state: EngineState, tree: Tree, shown: list[Row]) -> dict[int, int]:
             first, last = min(texts), max(texts)  # whatever these two share, all between them do
             pairs = enumerate(zip(first, last, strict=False))
             same = next((at for at, (one, other) in pairs if one != other), len(first))
-            found.update(dict.fromkeys(runs, first.rfind(" ", 0, same) + 1))  # whole words
+            whole = max(first.rfind(space, 0, same) for space in " \n") + 1  # words
+            found.update(dict.fromkeys(runs, whole))
     return found
 
 

@@ -48,7 +48,7 @@ def _held(state: EngineState) -> str:
     kept = f"{explain.count(state.cached, 'block')} ({state.cached * size:,} tokens)"
     if not state.running:
         return f"Nothing runs: KV used is {state.used:,}, yet {kept} stay cached"
-    return f"Not counted as used, yet cached for the next prompt: {kept}"
+    return f"Cached, though not counted as used: {kept}"
 
 
 def missing(state: EngineState) -> tuple[str, str]:

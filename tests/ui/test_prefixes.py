@@ -281,13 +281,15 @@ def test_what_has_no_room_is_counted() -> None:
     wanted = frozenset({int(tree.run_of[25])})
     kept = [row.run for row in prefix_tree.rows(tree, wanted=wanted)]
     assert wanted <= set(kept)
+    full = prefix_tree.filling(tree, 27)
+    assert prefix_tree.filling(tree, 3) == shown and 12 < len(full) <= 27 and prefix_tree.filling(tree, 99)[-1].run >= 0
     wide = prefix_tree.rows(tree, {tree.runs[tree.roots[0]].hash: 100})
     assert len(wide) == 40 and all(row.run >= 0 for row in wide)
 
 
 def test_words_that_all_branches_begin_with_are_counted() -> None:
     state = EngineState(8)
-    texts = ["You are", " a tool. User: say yes", " a tool. User: say no", " a tool. User: say no more"]
+    texts = ["You are", " a tool.\nUser:\nsay yes", " a tool.\nUser:\nsay no", " a tool.\nUser:\nsay no more"]
     entries = [(0, 0, 1, A, 0), (1, 1, 1, B, A), (2, 1, 2, C, A), (3, 2, 2, D, C)]
     state.prefixes.change(pack(entries, SEAL), texts)
     tree = prefix_tree.build(state)

@@ -13,7 +13,7 @@ from ui.block_story import NAMED_SHARERS, Story, tell
 from ui.context import ViewContext
 from ui.paint.guard import painting
 from ui.paint.labels import empty, write
-from ui.prefix_tree import INNER, TOP, Row, Run, Tree
+from ui.prefix_tree import Row, Run, Tree
 from ui.prefix_words import missing
 from ui.state import EngineState
 from ui.views.pool_image import blocks_of
@@ -80,7 +80,8 @@ class PrefixArea(QAbstractScrollArea):
         if selection.block is not None and selection.block < state.num_blocks:
             chosen.append(selection.block)
         wanted = {run for run in self.tree.run_of[chosen].tolist() if run >= 0}
-        self.rows = prefix_tree.rows(self.tree, self._wider, frozenset(wanted))
+        room = (self.viewport().height() - self.header) // self._painter.height
+        self.rows = prefix_tree.filling(self.tree, room, self._wider, frozenset(wanted))
         shown = [row.run for row in self.rows if row.run >= 0]
         self._alike = prefix_tree.alike(state, self.tree, self.rows)
         self._longest = max([len(self.tree.runs[run].blocks) for run in shown], default=1)
@@ -232,7 +233,8 @@ class PrefixArea(QAbstractScrollArea):
         painting(self.viewport(), draw, self.failed.emit)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self._bars()
+        if self.isVisible():  # how many branches are shown depends on the room
+            self.refresh()
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
         self.viewport().update()
@@ -274,8 +276,9 @@ class PrefixArea(QAbstractScrollArea):
 
     def _widen(self, row: Row) -> None:
         """Twice as many branches there, from now on."""
-        key, least = (self.tree.runs[row.under].hash, INNER) if row.under >= 0 else (0, TOP)
-        self._wider[key] = 2 * self._wider.get(key, least)
+        run = self.tree.runs[row.under] if row.under >= 0 else None
+        branches, key = (run.children, run.hash) if run else (self.tree.roots, 0)
+        self._wider[key] = 2 * (len(branches) - row.hidden)
         self.refresh()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:

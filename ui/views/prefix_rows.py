@@ -73,7 +73,7 @@ class RowPainter:
         so many of them in a run."""
         theme, small = self._theme, self._small
         chip = advance(small, "8" * max(2, len(f"{newest}"))) + theme.px(9)
-        chips = min(most, 1 if width < theme.px(430) else 3 if width < theme.px(900) else 6)
+        chips = min(most, 1 if width < theme.px(430) else 2 if width < theme.px(640) else 4)
         held = (advance(small, f"×{most:,}") + theme.px(5)) * (most > 1) + chips * chip
         held = max(held, advance(small, "held by")) + theme.px(4)
         count = advance(small, "8,888") + theme.px(8)
