@@ -99,8 +99,8 @@ class BlockPool:
 
     def grow(self, sequence: Sequence, count: int) -> None:
         """Add `count` new blocks, owned alone, to the end of the table."""
-        assert count <= self.available
         free = self._free
+        assert count <= len(free) + len(self._cached)
         for _ in range(count):
             self._take(sequence, free.popitem()[0] if free else self._evict(sequence.seq))
 
@@ -226,15 +226,17 @@ class BlockPool:
 
     def fill(self, sequence: Sequence, start: int, end: int) -> None:
         """The K/V of tokens start..end of the sequence is in its blocks now."""
-        self.fill_all(((sequence, start, end),))
+        self.advance(((sequence, start, end),), seals=False)
 
-    def fill_all(self, spans: Iterable[Span]) -> None:
-        """The K/V of all these tokens is in the blocks now. One loop over a whole pass: most are a single token."""
+    def advance(self, spans: Iterable[Span], seals: bool) -> list[Sequence]:
+        """A pass computed these tokens: their K/V is in the blocks now, and full ones are sealed, if at all. Sequences
+        with blocks beyond their next token's. One loop over a whole pass, since most spans are a single token."""
         size, refcount, filled, touched = self.block_size, self.refcount, self.filled, self._touched
         stored = empty = 0
+        beyond: list[Sequence] = []
         for sequence, start, end in spans:
             stored += end - start
-            table, index = sequence.table, start // size
+            table, index, full = sequence.table, start // size, end // size
             held = start - index * size
             while start < end:
                 block = table[index]
@@ -245,8 +247,14 @@ class BlockPool:
                 filled[block] = size if start <= end else size - start + end
                 touched.add(block)
                 index, held = index + 1, 0
+            sequence.computed = end
+            if seals and sequence.sealed < full:
+                self.seal(sequence)
+            if len(table) > full + 1:
+                beyond.append(sequence)
         self.stored += stored
         self.empty -= empty
+        return beyond
 
     # --- prefix cache ---
 
@@ -283,12 +291,12 @@ class BlockPool:
             return
         hashes, size = self.hash_blocks(sequence, count), self.block_size
         for index in range(sequence.sealed, count):
-            block = sequence.table[index]
-            if hashes[index] not in self._block_of and block not in self._hash_of:
-                self._block_of[hashes[index]] = block
-                self._hash_of[block] = hashes[index]
+            block, whole = sequence.table[index], hashes[index]
+            if whole not in self._block_of and block not in self._hash_of:
+                self._block_of[whole] = block
+                self._hash_of[block] = whole
                 parent, tokens = hashes[index - 1] if index else b"", sequence.tokens[index * size : (index + 1) * size]
-                self._seal_notes.append((block, index, sequence.seq, hashes[index], parent, tokens))
+                self._seal_notes.append((block, index, sequence.seq, whole, parent, tokens))
         sequence.sealed = count
 
     def drop_cache(self) -> None:
@@ -399,10 +407,9 @@ class BlockPool:
         self._append(sequence, block)
 
     def _own(self, block: int, seq: int) -> None:
-        assert self.refcount[block] == 0
+        assert self.refcount[block] == self.filled[block] == 0
         self.state[block] = USED
         self.refcount[block] = 1
-        self.filled[block] = 0
         self.owner[block] = seq
         self.empty += 1
         self._touched.add(block)
@@ -417,6 +424,7 @@ class BlockPool:
         self._note(EVICTED, block, seq)
         del self._block_of[self._hash_of.pop(block)]
         self._forgotten(block)
+        self.filled[block] = 0
         return block
 
     def _release(self, block: int, seq: int) -> None:

@@ -142,9 +142,7 @@ class AutoBudget:
     def __init__(self) -> None:
         self.cost = StepCost()
 
-    def of(
-        self, settings: LiveSettings, high: int, running: list[Sequence], waiting: list[Sequence]
-    ) -> StepBudget:
+    def of(self, settings: LiveSettings, high: int, running: list[Sequence], waiting: list[Sequence]) -> StepBudget:
         """For the coming step, drafts proposed. `high`: the setting's own limit."""
         if settings.token_budget != AUTO:
             return StepBudget(tokens=settings.token_budget)
@@ -153,9 +151,10 @@ class AutoBudget:
         decodes = context = wished = 0  # rows, tokens that they hold together, tokens that they would run
         prompt: Sequence | None = None
         for sequence in running:
-            if sequence.decoding:
+            known = len(sequence.tokens)
+            if sequence.computed == known - 1 and known > sequence.prompt_tokens:  # it decodes
                 decodes += 1
-                context += len(sequence.tokens)
+                context += known
                 wished += 1 + len(sequence.drafts)
             elif prompt is None:
                 prompt = sequence

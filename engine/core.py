@@ -369,8 +369,8 @@ class Engine:
             self._forking.samples(group, outcomes, done)
         for group, step in decided.searches:
             self._forking.beams(group, step, plan.rows, outcomes, done)
+        self.scheduler.end(done.ended)
         for sequence, reason in done.ended.items():
-            self.scheduler.remove(sequence)
             self._events.append(
                 Finished(
                     seq=sequence.seq,

@@ -79,6 +79,7 @@ def _steps(engine: Engine, load: Load, count: int) -> dict[str, Any]:
     settle, drain = Stopwatch(), Stopwatch()
     scheduler, pool = engine.scheduler, engine.pool
     scheduler.settle = settle.around(scheduler.settle)  # type: ignore[method-assign]
+    scheduler.end = settle.around(scheduler.end)  # type: ignore[method-assign]
     pool.drain = drain.around(pool.drain)  # type: ignore[method-assign]
     for _ in range(SETTLING):
         load.top_up()
@@ -95,7 +96,7 @@ def _steps(engine: Engine, load: Load, count: int) -> dict[str, Any]:
         ended += sum(isinstance(event, Finished) for event in record.events)
         running += record.running
         drafted += int(unpack(record.rows, ROW)["drafted"].sum())
-    del scheduler.settle, pool.drain
+    del scheduler.settle, scheduler.end, pool.drain
     return {
         "us": [sum(parts) / 1e3 for parts in times],  # of each step
         "parts_ms": {name: median(part) / 1e6 for name, part in zip(PARTS, zip(*times, strict=True), strict=True)},

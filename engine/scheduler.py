@@ -19,6 +19,7 @@ Models, sampling, text and clocks are others' business; the clock is not read he
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.admission import Admission, Offer, limit_of
@@ -250,9 +251,10 @@ class Scheduler:
             # one of them may have been preempted meanwhile, or have come with all but its last token cached
             if sequence.status != "running" or sequence.seq in rows:
                 continue
-            if sequence.group is not None and not sequence.group.ready:
+            group = sequence.group
+            if group is not None and not group.ready:
                 continue
-            if self._budget < self._at_once(sequence):
+            if self._budget < (1 if group is None else self._at_once(sequence)):
                 return True
             # there is room in a last block of its own, as mostly
             if computed < len(sequence.table) * size and not sequence.shares:
@@ -427,15 +429,13 @@ class Scheduler:
     def settle(self, reached: list[Span]) -> None:
         """A pass is done. Of its sequences, in plan order, the tokens that have K/V since: what lies beyond is of
         drafts that were not kept."""
-        pool, size, seals = self.pool, self.pool.block_size, self.settings.prefix_cache
-        pool.fill_all(reached)
-        for sequence, _, reach in reached:
-            sequence.computed = reach
-            full = reach // size
-            if seals and sequence.sealed < full:
-                pool.seal(sequence)
-            if len(sequence.table) > full + 1:
-                self.tidy(sequence)
+        for sequence in self.pool.advance(reached, seals=self.settings.prefix_cache):
+            self.tidy(sequence)
+
+    def end(self, ended: Iterable[Sequence]) -> None:
+        """Those of a pass that are done, in plan order: their blocks go back to the pool."""
+        for sequence in ended:
+            self.remove(sequence)
 
     def tidy(self, sequence: Sequence) -> None:
         """After a pass, or one that failed: back go the blocks beyond the next token's, which drafts had taken."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +19,11 @@ from engine.sequence import Sequence
 Ints = NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class ScheduledRow:
-    """What one sequence computes this step: `own` known tokens from `sequence.computed` on, then `drafts`."""
+class ScheduledRow(msgspec.Struct, gc=False):
+    """What one sequence computes this step: `own` known tokens from `sequence.computed` on, then `drafts`.
+
+    Made for every row of every step, so of a kind that is cheap to make. Nothing that it holds leads back to it.
+    """
 
     sequence: Sequence
     own: int
