@@ -12,6 +12,7 @@ from ui.sequences import SequenceInfo
 from ui.state import EngineState
 
 NAMED_SHARERS = 4
+_MOMENTS = ("taken", "hit", "copied on write")
 
 
 @dataclass(slots=True)
@@ -68,6 +69,9 @@ def _used(state: EngineState, block: int, owner: int | None, lives: BlockLives |
         _tokens(story, state, info, mine[0], int(state.filled[block]))
     if (entry := state.prefixes.get(block)) is not None:
         story.text = entry.text
+    if (copied := int(state.copied[block])) and copied >= int(state.since[block]):
+        source = int(state.source[block])
+        story.lines.append(_since(state, block, "copied on write", copied) + f" · from block {source:,}")
     if told := _past(state, block, lives):
         story.lines += told
         return story
@@ -111,4 +115,4 @@ def _since(state: EngineState, block: int, what: str, step: int = -1) -> str:
         return f"{what} since before this window watched"
     ago = state.step - step
     when = "in this step" if ago == 0 else "1 step ago" if ago == 1 else f"{ago:,} steps ago"
-    return f"{what} at step {step:,}, {when}" if what in ("taken", "hit") else f"{what} since step {step:,}, {when}"
+    return f"{what} at step {step:,}, {when}" if what in _MOMENTS else f"{what} since step {step:,}, {when}"

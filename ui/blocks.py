@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import formulas
-from engine.records import BLOCK, CACHE, CACHED, EVICTED, FREE, NONE, USED, Keyframe, unpack
+from engine.records import BLOCK, CACHE, CACHED, COPY, EVICTED, FREE, NONE, USED, Keyframe, unpack
 
-_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit")
+_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit", "copied", "source")
 
 
 class Blocks:
@@ -19,6 +19,8 @@ class Blocks:
         since: step at which its state or owner last changed.
         before: the owner whose cached block it was until then, records.NONE where it was free.
         hit: step at which a sequence last got it from the prefix cache, 0 where none did.
+        copied: step at which it last became the copy of another block (copy-on-write), 0 where it never did; source:
+            of which. copies: how many were made since the engine was first seen.
         used, cached, free, shared: blocks; shared ones are used by more than one table.
         empty: used blocks without a token: what is reserved and not filled yet.
     """
@@ -32,6 +34,9 @@ class Blocks:
         self.since = np.zeros(num_blocks, np.int32)
         self.before = np.full(num_blocks, NONE, np.uint32)
         self.hit = np.zeros(num_blocks, np.int32)
+        self.copied = np.zeros(num_blocks, np.int32)
+        self.source = np.full(num_blocks, NONE, np.uint32)
+        self.copies = 0
         self.used = self.cached = self.shared = self.empty = 0
         self.free = num_blocks
 
@@ -42,7 +47,8 @@ class Blocks:
     def resize_blocks(self, num_blocks: int, step: int) -> None:
         """A pool of another size; the blocks that stay keep what they hold."""
         kept = min(num_blocks, self.num_blocks)
-        rest = {"blocks_state": FREE, "owner": NONE, "before": NONE, "changed": step, "since": step}
+        rest = {"blocks_state": FREE, "changed": step, "since": step}
+        rest |= dict.fromkeys(("owner", "before", "source"), NONE)
         for name in _ARRAYS:
             old = getattr(self, name)
             new = np.full(num_blocks, rest.get(name, 0), old.dtype)
@@ -89,6 +95,14 @@ class Blocks:
         entries = unpack(buffer, CACHE)
         blocks = entries["block"][entries["kind"] != EVICTED].astype(np.intp)
         self.hit[blocks[blocks < self.num_blocks]] = step
+
+    def take_copies(self, buffer: bytes, step: int) -> None:
+        """Apply records.COPY entries."""
+        entries = unpack(buffer, COPY)
+        self.copies += len(entries)
+        blocks = entries["block"].astype(np.intp)
+        kept = blocks < self.num_blocks
+        self.copied[blocks[kept]], self.source[blocks[kept]] = step, entries["source"][kept]
 
     def waste(self, block_size: int, gaps: int = 0) -> formulas.Waste:
         """Of the blocks that are held; `gaps`: those beside them that are of no use."""

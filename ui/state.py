@@ -123,6 +123,8 @@ class EngineState(Blocks):
         if record.blocks:
             self.change_blocks(record.blocks, self.step)
             done.kinds |= Kinds.BLOCKS
+        if record.copies:
+            self.take_copies(record.copies, self.step)
         if stepped:
             self.gaps = record.gaps
             if record.cache:

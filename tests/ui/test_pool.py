@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 
-from engine.records import CACHE, CACHED, EVICTED, HIT, NONE, SHARED, USED, pack
+from engine.records import CACHE, CACHED, COPY, EVICTED, HIT, NONE, SHARED, USED, pack
 from tests.ui.pool_decoder import Decoder, pixels
 from tests.ui.scenes import advance, scene, show
 from ui.block_story import tell
@@ -334,6 +334,29 @@ def test_a_prefix_hit_flashes_where_it_happened_and_fades(qtbot) -> None:
     assert fading != shades.full[int(state.owner[hit]) % HUES]
     advance(context, FLASH)
     assert np.count_nonzero(state.hit > state.step - FLASH) == 0
+
+
+def test_a_copy_on_write_frames_the_copy_and_what_it_is_of(qtbot) -> None:
+    context = scene(200, 12, 60)
+    view = show(qtbot, PoolView(context), 760, 390)
+    state, shades = context.mirror.live, Shades(context.theme)
+    assert "copy" not in dict(view.legend._entries)
+    old = np.flatnonzero((state.blocks_state == USED) & (state.since < state.step - 20) & (state.refcount == 1))
+    source, copy = int(old[0]), int(old[-1])
+    state.since[copy] = state.step
+    state.take_copies(pack([(int(state.owner[copy]), source, copy)], COPY), state.step)
+    view.canvas.refresh()
+    image = pixels(view.canvas)
+    boxes = {block: view.canvas.rect_of(block) for block in (copy, source)}
+    within = {block: image[box.center().y(), box.left()] == shades.copied for block, box in boxes.items()}
+    around = {block: image[box.center().y(), box.left() - 1] == shades.copied for block, box in boxes.items()}
+    assert within == {copy: True, source: False} and around == {copy: True, source: True}
+    assert f"copied on write at step {state.step:,}, in this step · from block {source:,}" in tell(state, copy).lines
+    view.legend.show_state(state, "")
+    assert ("copy", "copied 1") in view.legend._entries
+    advance(context, FLASH)
+    view.canvas.refresh()
+    assert not np.any(pixels(view.canvas) == shades.copied)
 
 
 def test_the_host_pool_stands_beside_with_its_label(qtbot) -> None:

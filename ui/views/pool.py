@@ -120,6 +120,8 @@ class PoolLegend(QWidget):
             ("hit", "hit"),
             ("glow", "just taken"),
         ]
+        if state.copies:  # copy-on-write is seen where samples or beams part
+            entries.insert(4, ("copy", f"copied {state.copies:,}"))
         self.show_entries(entries, note)
 
     def show_entries(self, entries: list[tuple[str, str]], note: str) -> None:
@@ -168,8 +170,8 @@ class PoolLegend(QWidget):
             painter.fillRect(box, QColor(int(edge[hue])))
             painter.fillRect(box.adjusted(2, 2, -2, -2), QColor(shades.background) if kind == "glow" else body)
             return
-        if kind == "hit":
-            painter.fillRect(box, QColor(shades.selection))
+        if kind in ("hit", "copy"):
+            painter.fillRect(box, QColor(shades.selection if kind == "hit" else shades.copied))
             painter.fillRect(box.adjusted(3, 3, -3, -3), body)
             return
         if kind == "empty":

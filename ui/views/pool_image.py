@@ -148,6 +148,7 @@ class PoolImage:
         around = shades.calm if len(selected) and shades.calm is not None else shades
         self._glowing(image, state, grid, window, low, high, around)
         self._flashing(image, state, grid, window, low, high, around)
+        self._copying(image, state, grid, window, around)
         shared = low + np.flatnonzero(state.refcount[low:high] > 1)
         self._ring(image, shared, around.ring[state.owner[shared] % HUES], grid, window)
         for blocks, tone in ((selected, shades.selection), (_one(pointed), shades.pointed)):
@@ -179,9 +180,21 @@ class PoolImage:
             self._ring(image, fresh, _blend(white, shades.full[hues], light), grid, window, thick)
             self._ring(image, fresh, _blend(white, shades.background, light), grid, window)
 
+    def _copying(self, image: Colours, state: EngineState, grid: Grid, window: Window, shades: Shades) -> None:
+        """Blocks that were just copied on write: a frame around the copy, a thinner one around what it is of."""
+        fresh = np.flatnonzero((state.copied > max(0, state.step - self.flash)) & (state.copied >= state.since))
+        if len(fresh):
+            light = 1 - (state.step - state.copied[fresh]) / self.flash
+            tone = _blend(np.full(len(fresh), shades.copied, np.uint32), shades.background, light)
+            sources = state.source[fresh].astype(np.intp)
+            there = sources < state.num_blocks
+            self._ring(image, sources[there], tone[there], grid, window)
+            self._ring(image, fresh, tone, grid, window, max(1, min(grid.width, grid.height) // 8))
+            self._ring(image, fresh, tone, grid, window)
+
     @property
     def flash(self) -> int:
-        """Steps for which a hit is seen."""
+        """Steps for which a hit or a copy is seen."""
         return max(FLASH, self._glow)
 
     @staticmethod

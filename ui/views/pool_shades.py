@@ -53,7 +53,7 @@ class Shades:
         full, dot, ring: by hue: a full block, the dot of a cached one, the outline of a shared one.
         hatch: by hue: the lines over a used block without tokens.
         part, rest: by hue: what is filled and what is empty of a block that a number stands on.
-        background, selection, pointed: single colours.
+        background, selection, pointed, copied: single colours.
         calm: the same, turned down, for all that a selection leaves aside; its own `calm` is None.
     """
 
@@ -83,6 +83,7 @@ class Shades:
         self.background = int(packed(panel[None])[0])
         self.selection = int(packed(light[None])[0])
         self.pointed = int(packed(_rgb(theme, "accent")[None])[0])
+        self.copied = int(packed(_rgb(theme, "bonus")[None])[0])
         self.calm = self._turned_down(panel)
 
     def _turned_down(self, panel: NDArray) -> Shades:
