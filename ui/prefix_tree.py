@@ -101,7 +101,7 @@ def build(state: EngineState) -> Tree:
     head = np.where(leads, np.arange(count), place[up])
     while not np.array_equal(head, further := head[head]):  # twice as far towards the head each time
         head = further
-    order = np.lexsort((depth, head))
+    order = np.argsort(head * (int(depth.max()) + 1) + depth)
     edges = np.flatnonzero(np.diff(head[order], prepend=-1))
     run_of[found[order]] = np.repeat(np.arange(len(edges)), np.diff(edges, append=count))
     blocks = found[order]

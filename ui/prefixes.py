@@ -7,6 +7,7 @@ is worked out when somebody looks, and then kept up to date with every change. N
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -124,32 +125,49 @@ class Links:
     def __init__(self, entries: list[Sealed | None]):
         self.up = np.full(len(entries), -1, np.int32)
         self.depth = np.full(len(entries), -1, np.int32)
-        self._block_of: dict[int, int] = {}
-        self._children: dict[int, set[int]] = {}  # by the parent's hash, whether or not a block holds it
-        for block, entry in enumerate(entries):
-            if entry is not None:
-                self.add(block, entry)
+        # by the parent's hash, whether or not a block holds it; most have one child, which needs no set
+        self._children: dict[int, int | set[int]] = {}
+        blocks = [block for block, entry in enumerate(entries) if entry is not None]
+        found = [entry for entry in entries if entry is not None]
+        self._block_of = {entry.hash: block for block, entry in zip(blocks, found, strict=True)}
+        self.depth[blocks] = [entry.index for entry in found]
+        self.up[blocks] = [self._block_of.get(entry.parent, -1) for entry in found]
+        for block, entry in zip(blocks, found, strict=True):
+            if entry.parent:
+                self._adopt(entry.parent, block)
 
     def add(self, block: int, entry: Sealed) -> None:
         self._block_of[entry.hash] = block
         self.depth[block] = entry.index
         if entry.parent:
-            self._children.setdefault(entry.parent, set()).add(block)
+            self._adopt(entry.parent, block)
             self.up[block] = self._block_of.get(entry.parent, -1)
-        for child in self._children.get(entry.hash, ()):
+        for child in self._of(entry.hash):
             self.up[child] = block
 
     def remove(self, block: int, entry: Sealed) -> None:
         self.depth[block] = self.up[block] = -1
         if self._block_of.get(entry.hash) == block:
             del self._block_of[entry.hash]
-            for child in self._children.get(entry.hash, ()):
+            for child in self._of(entry.hash):
                 self.up[child] = -1
         if entry.parent:
             siblings = self._children[entry.parent]
-            siblings.discard(block)
-            if not siblings:
+            if isinstance(siblings, set):
+                siblings.discard(block)
+            if not siblings or siblings == block:
                 del self._children[entry.parent]
+
+    def _adopt(self, parent: int, block: int) -> None:
+        children = self._children.setdefault(parent, block)
+        if isinstance(children, set):
+            children.add(block)
+        elif children != block:
+            self._children[parent] = {children, block}
+
+    def _of(self, parent: int) -> Iterable[int]:
+        children = self._children.get(parent, ())
+        return (children,) if isinstance(children, int) else children
 
     @property
     def findable(self) -> NDArray[np.intp]:

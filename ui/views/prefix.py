@@ -72,7 +72,7 @@ class PrefixView(View):
 
 
 # redraws a second by blocks in the tree: 10 are as many as can be read, and building a large one takes time
-_RATES = ((100_000, 1.0), (10_000, 4.0), (0, 10.0))
+_RATES = ((100_000, 0.2), (10_000, 4.0), (0, 10.0))
 _LOOKS = (("used", "used"), ("cached", "cached, idle"), ("shared", "shared"), ("hit", "hit"))
 
 
