@@ -195,7 +195,7 @@ class Deck(QMainWindow):
                 return
             group = [dock, *self.tabifiedDockWidgets(dock)]
             room = next((one.width() for one in group if one.shown), 0)
-            needed = sum(metrics.horizontalAdvance(one.view.title) + pad for one in group)
+            needed = sum(metrics.horizontalAdvance(one.view.title) + pad + 1 for one in group)  # Qt rounds up
             if len(group) > 1 and not dock.isFloating() and room and needed > room:
                 narrow.add(dock.view.title)
             dock.set_short(dock.view.title in narrow)

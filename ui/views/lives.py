@@ -22,7 +22,7 @@ from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.latency import SECOND
 from ui.paint.labels import Key, legend, legend_width
-from ui.views.lives_plot import Axis, Shown, draw_axis, draw_plot, head
+from ui.views.lives_plot import Axis, Shown, draw_axis, draw_plot, head, skyline
 from ui.views.painted import PaintedView
 
 WINDOW = 60  # s of the engine's clock
@@ -215,24 +215,25 @@ class LivesView(PaintedView):
             head(painter, self, heading, one.figure.title, one.figure.name, one.counted)
             draw_plot(painter, self, self._axis, box, one.shown)
             self._hits.append((heading.united(box), one))
-        self._draw_key(painter, boxes[0])
+        self._draw_key(painter, boxes)
 
-    def _draw_key(self, painter: QPainter, box: QRect) -> None:
-        """What pale bars and the outline mean, in the first plot's corner that the bars leave empty."""
-        theme, small = self.theme, self.theme.font("small")
+    def _draw_key(self, painter: QPainter, boxes: list[QRect]) -> None:
+        """What pale bars and the outline mean, in the first corner that everything drawn leaves empty."""
+        assert self._axis is not None
+        theme, small, line = self.theme, self.theme.font("small"), self.line()
         keys = [Key(theme.mix("kv_used", PALE), "freed"), Key(theme.color("text_faint"), "session, to its own height")]
         wide = legend_width(keys, small, theme.px(10))
-        counts = self._axis.folded(self.rows[0].shown.session) if self._axis else np.zeros(0)
-        used = np.flatnonzero(counts)
-        if self._axis is None or not len(used):
-            return
-        left, right = self._axis.x(self._axis.low + used[0]), self._axis.x(self._axis.low + used[-1] + 1)
-        row = QRect(box.left() + theme.px(2), box.top(), wide, self.line())
-        if right + theme.px(90) + wide <= box.right():
-            row.moveLeft(box.right() - wide)
-        elif left - box.left() < wide + theme.px(8):
-            return
-        legend(painter, row, keys, small, theme.color("text_faint"), theme.px(10))
+        for box, one in zip(boxes, self.rows, strict=True):
+            heights = skyline(self._axis, box, one.shown)
+            median = self._axis.x_of(one.shown.value) if len(one.seconds) else None
+            for left in (box.left() + theme.px(4), box.right() - wide):
+                near = theme.px(12) + self.advance(one.shown.words, "strong")  # where the median and its words stand
+                clear = median is None or not left - near < median < left + wide + near
+                part = heights[max(0, left - box.left()) : left - box.left() + wide]
+                if clear and wide < box.width() and not one.shown.empty and part.max() < box.height() - line:
+                    legend(painter, QRect(left, box.top(), wide, line), keys, small, theme.color("text_faint"),
+                           theme.px(10))  # fmt: skip
+                    return
 
     def _draw_words(self, painter: QPainter, inner: QRect) -> None:
         """Too low for pictures: a line a figure."""

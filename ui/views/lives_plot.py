@@ -127,10 +127,20 @@ def draw_plot(painter: QPainter, view: PaintedView, axis: Axis, box: QRect, show
     if shown.own is not None:
         _draw_own(painter, view, axis, box, *shown.own)
     if math.isfinite(shown.value):
-        _draw_middle(painter, view, axis.x_of(shown.value), box, shown.words)
+        _draw_middle(painter, view, axis.x_of(shown.value), box, shown.words, skyline(axis, box, shown))
     elif shown.empty and box.height() >= line:
         room = box.adjusted(theme.px(4), 0, -theme.px(4), 0)
         write(painter, room, shown.empty, theme.font("small"), theme.color("text_faint"), CENTER)
+
+
+def skyline(axis: Axis, box: QRect, shown: Shown) -> NDArray[np.int64]:
+    """How high the drawing stands at each pixel across the box."""
+    heights = np.zeros(axis.high - axis.low)
+    for counts in (axis.folded(shown.session), axis.folded(shown.counts).sum(axis=0)):
+        if counts.any():
+            heights = np.maximum(heights, counts / counts.max() * box.height())
+    places = (np.arange(box.width()) * len(heights)) // box.width()
+    return np.ceil(heights).astype(np.int64)[places]
 
 
 def _draw_bars(painter: QPainter, view: PaintedView, axis: Axis, box: QRect, counts: NDArray, most: int,
@@ -163,16 +173,19 @@ def _draw_session(painter: QPainter, view: PaintedView, axis: Axis, box: QRect, 
     painter.drawPolyline(QPolygon(points))
 
 
-def _draw_middle(painter: QPainter, view: PaintedView, x: int, box: QRect, words: str) -> None:
-    """The median: a line with its value beside it, on whichever side has room."""
+def _draw_middle(
+    painter: QPainter, view: PaintedView, x: int, box: QRect, words: str, heights: NDArray[np.int64]
+) -> None:
+    """The median: a line with its value beside it, on the side where it hides less."""
     theme, line, gap = view.theme, view.line(), view.theme.px(5)
     x = min(x, box.right())
     painter.setPen(theme.pen("target"))
     painter.drawLine(x, box.top(), x, box.bottom())
     wide = view.advance(words, "strong")
-    left = x + gap if x + gap + wide <= box.right() else x - gap - wide
-    if left < box.left() or box.height() < line:
+    sides = [left for left in (x + gap, x - gap - wide) if box.left() <= left and left + wide <= box.right()]
+    if not sides or box.height() < line:
         return
+    left = min(sides, key=lambda side: int(heights[side - box.left() : side - box.left() + wide].max()))
     spot = QRect(left, box.top(), wide, line)
     painter.fillRect(spot.adjusted(-theme.px(2), 0, theme.px(2), 0), theme.color("panel"))
     write(painter, spot.adjusted(0, 0, 2, 0), words, theme.font("strong"), theme.color("text"))
