@@ -110,6 +110,14 @@ class Blocks:
         stored = int(self.filled[used].sum(dtype=np.int64))
         return formulas.waste_parts(stored, int(np.count_nonzero(used)), self.empty, gaps, block_size)
 
+    def take_part(self, whole: Blocks, blocks: NDArray[np.intp]) -> None:
+        """Become a pool of these blocks of another one alone, in this order."""
+        for name in _ARRAYS:
+            setattr(self, name, getattr(whole, name)[blocks])
+        places = {block: place for place, block in enumerate(blocks.tolist())}
+        self.source = np.array([places.get(block, NONE) for block in self.source.tolist()], np.uint32)
+        self.recount()
+
     def own_blocks(self) -> None:
         """Copy the arrays, so that nobody else's are changed."""
         for name in _ARRAYS:

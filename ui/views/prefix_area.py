@@ -184,7 +184,8 @@ class PrefixArea(QAbstractScrollArea):
             return
         area = self.viewport().rect()
         if block is not None and block < self._state.num_blocks:
-            card(painter, area, self.cell_rect(block), tell(self._state, block), self._theme)
+            story = tell(self._state, block, self._context.mirror.history.lives)
+            card(painter, area, self.cell_rect(block), story, self._theme)
             return
         beside = QRect(self._painter.text_left(row, self.columns), box.top(), 1, box.height())
         wide = area.width() - self._theme.px(40)

@@ -239,5 +239,4 @@ class _Strip(Blocks):
 
     def __init__(self, state: EngineState, blocks: NDArray[np.intp]):
         self.step, self.block_size = state.step, state.block_size
-        for name in ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit"):
-            setattr(self, name, getattr(state, name)[blocks])
+        self.take_part(state, blocks)
