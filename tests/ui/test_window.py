@@ -287,5 +287,7 @@ def test_tabs_that_do_not_fit_have_short_names(qtbot):
     arrows = sum(button.width() for button in bar.findChildren(QToolButton) if button.isVisible())
     assert bar.tabRect(names.index("Memory")).right() <= bar.width() - arrows
     h.window.theme.set_scale(1.0)
-    QApplication.processEvents()
+    h.window.resize(1600, 1000)
+    for _ in range(3):
+        QApplication.processEvents()
     assert {dock.windowTitle() for dock in deck.docks.values()} == {dock.view.title for dock in deck.docks.values()}
