@@ -99,10 +99,10 @@ class BlockPool:
 
     def grow(self, sequence: Sequence, count: int) -> None:
         """Add `count` new blocks, owned alone, to the end of the table."""
-        free = self._free
+        free, seq = self._free, sequence.seq
         assert count <= len(free) + len(self._cached)
         for _ in range(count):
-            self._take(sequence, free.popitem()[0] if free else self._evict(sequence.seq))
+            self._take(sequence, free.popitem()[0] if free else self._evict(seq))
 
     def reserve(self, sequence: Sequence, first: int, count: int) -> None:
         """Add the `count` blocks from `first` on, none of them used, to the empty table of the sequence."""
@@ -179,6 +179,7 @@ class BlockPool:
         self._release(source, sequence.seq)
         block = self._free.popitem()[0] if self._free else self._evict(sequence.seq)
         self._own(block, sequence.seq)
+        self._touched.add(block)
         self.filled[block] = held
         self.empty -= 1
         self.stored += held
@@ -407,16 +408,17 @@ class BlockPool:
         self._append(sequence, block)
 
     def _own(self, block: int, seq: int) -> None:
+        """A block without contents, held alone."""
         assert self.refcount[block] == self.filled[block] == 0
         self.state[block] = USED
         self.refcount[block] = 1
         self.owner[block] = seq
         self.empty += 1
-        self._touched.add(block)
 
     def _append(self, sequence: Sequence, block: int) -> None:
-        self._table_changes.append((sequence.seq, len(sequence.table), block))
-        sequence.table.append(block)
+        table = sequence.table
+        self._table_changes.append((sequence.seq, len(table), block))
+        table.append(block)
         self._touched.add(block)
 
     def _evict(self, seq: int) -> int:

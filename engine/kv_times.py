@@ -14,7 +14,6 @@ sequence holds is cached already, so whoever takes one evicts.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from statistics import median
@@ -23,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from engine.collector import keep_out_of_steps
 from engine.core import Engine
 from engine.kv_load import BLOCK_SIZE, Load, hold, make_engine, sequence
 from engine.records import CACHE, EVICTED, ROW, Finished, unpack
@@ -84,7 +84,6 @@ def _steps(engine: Engine, load: Load, count: int) -> dict[str, Any]:
     for _ in range(SETTLING):
         load.top_up()
         engine.step()
-    gc.collect()
     settle.take(), drain.take()
     times: list[tuple[int, int, int]] = []
     running = drafted = evicted = ended = 0
@@ -133,6 +132,7 @@ def _calls(engine: Engine, load: Load) -> dict[str, float]:
 
 def main() -> None:
     job = msgspec.json.decode(sys.argv[1], type=Job)
+    keep_out_of_steps()  # as in the process that serves
     print(msgspec.json.encode(run(job)).decode())
 
 

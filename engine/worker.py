@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from engine import records as r
+from engine.collector import keep_out_of_steps
 from engine.config import EngineConfig, SettingRefused
 from engine.loop import OWN, Loop, Steps
 from engine.memory import ran_out
@@ -76,7 +77,9 @@ def serve(commands: Connection, records: Connection, config: bytes, build: Build
     outbox = Outbox(records, ask_keyframe=lambda: inbox.put(r.SendKeyframe(id=OWN)))
     threading.Thread(target=_read, args=(commands, inbox, outbox), name="inbox", daemon=True).start()
     try:
-        run(_begin(config, build, outbox), inbox)
+        loop = _begin(config, build, outbox)
+        keep_out_of_steps()
+        run(loop, inbox)
         outbox.send(r.Ended())
     except BaseException as error:
         outbox.send(r.Died(reason=explain(error), detail=traceback.format_exc()))
