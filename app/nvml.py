@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from ui.contracts import DeviceMemory
+from app.host import host_memory
+from ui.contracts import DeviceMemory, HostMemory
 
 INTERVAL = 0.5  # seconds between samples; a sample takes some 100 µs, the driver itself refreshes about as often
 RETRY = 5.0  # seconds until a driver that stopped answering is asked again
@@ -71,6 +72,9 @@ class NvmlProbe:
     @property
     def reason(self) -> str:
         return self._now[1]
+
+    def host(self) -> HostMemory:
+        return host_memory(self._pid())
 
     def close(self) -> None:
         """Ends the sampling; returns at once."""

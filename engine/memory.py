@@ -8,22 +8,34 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 KIB = 1 << 10
 _NO_MEMORY = ("can't allocate memory", "bad_alloc", "out of memory")  # torch's allocator, C++'s, CUDA's
 
 
-def resident_bytes() -> int:
-    """Resident set size of this process; 0 where it can't be had."""
+class Resident(NamedTuple):
+    """Pages of a process that are in memory, bytes."""
+
+    total: int = 0
+    files: int = 0  # of files: libraries, a model that is mapped. The system can take them back; 0 where it can't tell
+
+
+NOTHING = Resident()
+
+
+def resident() -> Resident:
+    """Of this process; nothing where it can't be had."""
     try:
         if sys.platform == "linux":
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE")
+            _, total, files, *_ = Path("/proc/self/statm").read_text().split()
+            page = os.sysconf("SC_PAGE_SIZE")
+            return Resident(int(total) * page, int(files) * page)
         if sys.platform == "win32":
-            return _windows_working_set()
-        return _peak_resident()
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0
+            return Resident(_windows_working_set())
+        return Resident(_peak_resident())
+    except (OSError, ValueError, AttributeError):
+        return NOTHING
 
 
 def available_bytes() -> int | None:

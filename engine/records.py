@@ -213,11 +213,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     weights: int = 0
     kv_pool: int = 0
     allocated: int = 0  # CUDA: torch's allocator, in tensors
+    peak: int = 0  # CUDA: most of that since the pool got its size
     reserved: int = 0  # CUDA: torch's allocator, from the driver
     graphs: int = 0
     host_pool: int = 0  # on the host, for what is swapped out
     resident: int = 0  # RSS of the child
+    resident_files: int = 0  # of that, pages of files (Linux): the system takes them back when it needs them
     baseline: int = 0  # RSS of the child before the model came: Python, torch, libraries
+    baseline_files: int = 0
 
 
 class Submitted(_Struct):

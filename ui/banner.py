@@ -15,6 +15,7 @@ from ui.glyphs import Glyph, icon
 from ui.labels import as_plain
 from ui.mirror import Mirror
 from ui.theme import Theme
+from ui.unload import Unload
 
 _INFO_STAYS = 12.0  # s: long enough to read twice; warnings stay until they are dismissed
 _SILENT = 4.0  # s: most steps take less, and who waits longer wants to know
@@ -32,10 +33,13 @@ class Banner(QFrame):
 
     restart_wanted = Signal()
 
-    def __init__(self, theme: Theme, mirror: Mirror, source: Source, parent: QWidget | None = None):
+    def __init__(
+        self, theme: Theme, mirror: Mirror, source: Source, unload: Unload | None = None, parent: QWidget | None = None
+    ):
         super().__init__(parent)
         self.setObjectName("banner")
         self._theme, self._mirror, self._source = theme, mirror, source
+        self._unload = unload or Unload()
         self._last: object = None
         self._newest: object = None
         self._since = 0.0
@@ -91,7 +95,10 @@ class Banner(QFrame):
             self._show(f"The engine stopped: {reason}  What was seen is kept.", "danger", restart=True)
             self._label.setToolTip(as_plain(mirror.died.detail) if mirror.died is not None else "")
         elif state == "ended" or (mirror.ended and state != "starting"):
-            self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
+            if self._unload.begun:
+                self._show(f"The engine is unloaded: {self._unload.words}.", "derived", restart=True)
+            else:
+                self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
         elif mirror.loading is not None or state == "starting":
             self._load(mirror.loading)
         elif self._source.silence > _SILENT:

@@ -1,17 +1,20 @@
 """The bytes of a device or a process taken apart, so that the parts sum exactly to the whole.
 
-What the parts don't explain is a part too: the rest. It is never negative; where the parts come to more than the
-whole (figures sampled at different moments, weights that the system maps from a file), `over` says by how much.
-Knows records and plain numbers, no Qt.
+What the parts don't explain is a part too: the rest. No part is ever negative. Where what the engine tells of itself
+comes to more than what the system counts (figures of two moments, pages that were swapped out or given back), the
+parts that are least sure are shown with what is really there, and say how much of them isn't. Knows records and plain
+numbers, no Qt.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from engine.formulas import Waste
 from engine.records import Memory
 from ui.contracts import DeviceMemory
+from ui.explain import size
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Breakdown:
     scope: str
     parts: tuple[Part, ...]
     total: int
-    over: int = 0
+    over: int = 0  # bytes that the engine tells of and the system doesn't count
     free: int | None = None  # of the device, beside the parts
+    driver: int | None = None  # of the total, kept by the driver for itself; None where it doesn't tell that apart
 
 
 def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, int]:
@@ -48,44 +52,69 @@ def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, in
 def process(
     memory: Memory, used: int, cached: int, free: int, reason: str, host: tuple[int, int] = (0, 0)
 ) -> Breakdown:
-    """The engine's process: weights, KV pool, host pool, Python and its libraries, rest. The sum is its resident
-    memory. `host`: blocks of the host pool that are used, and all of them."""
-    swapped = [Part("host_pool", "host pool", memory.host_pool, f"{host[0]:,} of {host[1]:,} blocks")]
-    return _close(
-        reason,
-        [
-            Part("weights", "weights", memory.weights, "the tensors of the model"),
-            *_kv(memory.kv_pool, used, cached, free),
-            *(swapped if memory.host_pool else []),
-            Part("baseline", "Python, torch", memory.baseline, "resident before the model came"),
-        ],
-        memory.resident,
-        "rest",
-        "activations, allocator, everything not listed",
-    )
+    """The engine's process. The sum is its resident memory: pages of its own (weights, KV pool, host pool, what Python
+    and torch had before the model came, the rest) and pages of files, where the system tells those apart.
+    `host`: blocks of the host pool that are used, and all of them."""
+    parts = [Part("weights", "weights", memory.weights, "the tensors of the model, copied into memory, none mapped")]
+    parts += _kv(memory.kv_pool, used, cached, free)
+    if memory.host_pool:
+        parts.append(Part("host_pool", "host pool", memory.host_pool, f"{host[0]:,} of {host[1]:,} blocks"))
+    files = memory.resident_files
+    before = memory.baseline - memory.baseline_files if files else memory.baseline
+    parts.append(Part("baseline", "Python, torch", before, "own pages before the model came"))
+    if files:
+        note = "pages of libraries and files that are mapped: the system takes them back when it needs them"
+        parts.append(Part("slack", "files, mapped", files, note))
+    own = memory.resident - files
+    kept, over = _within([p for p in parts if p.token != "slack"], own, "Python, torch", "KV free", "host pool")
+    parts = [*kept, *(p for p in parts if p.token == "slack")]
+    return _close(reason, parts, memory.resident, over, "rest", "activations, compiled code, allocator")
 
 
 def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: int) -> Breakdown:
-    """The card: this engine's parts, other processes, and what nobody explains. The sum is the used memory."""
-    slack = max(0, memory.reserved - memory.allocated)
-    parts = [Part("weights", "weights", memory.weights, "the tensors of the model")]
-    parts += _kv(memory.kv_pool, used, cached, free)
-    activations = max(0, memory.allocated - memory.weights - memory.kv_pool - memory.graphs)
-    parts.append(Part("graphs", "graphs", memory.graphs, "captured CUDA graphs"))
-    parts.append(Part("slack", "allocator slack", slack, "reserved from the driver, in no tensor"))
-    if activations:
-        parts.append(Part("baseline", "other tensors", activations, "allocated beside weights, KV and graphs"))
+    """The card, by the driver's count: this engine's process, other processes, what the driver keeps, and what nobody
+    explains. The sum is what isn't free. The process is taken apart by torch's allocator: what it has from the driver
+    is weights, KV pool, graphs, other tensors, the most that a step took beside them, and slack; the rest of the
+    process is its CUDA context, libraries' code and workspaces included."""
+    parts = _of_engine(memory, used, cached, free)
+    over = 0
     if sample.process is not None:
-        context = sample.process - max(memory.reserved, memory.weights + memory.kv_pool + memory.graphs)
-        parts.append(Part("baseline", "CUDA context", max(0, context), "this process beyond the allocator"))
+        if sample.process:
+            context = max(0, sample.process - sum(part.bytes for part in parts))
+            parts.append(Part("baseline", "CUDA context", context, "this process beyond torch's allocator"))
+        order = ("allocator slack", "peak activations", "other tensors", "KV free")
+        parts, over = _within(parts, sample.process, *order)
     if sample.others is not None:
         parts.append(Part("cached", "other processes", sample.others, "by NVML"))
+    whole = sum(part.bytes for part in parts) if sample.used is None else sample.used
+    parts, more = _within(parts, whole, "other processes", "CUDA context", "allocator slack")
+    rest = "used by the driver's count, in no part above"
+    if sample.process is None:
+        rest += "; the driver doesn't tell this process apart, so its CUDA context is in here"
     if sample.reserved:
-        parts.append(Part("limit", "driver", sample.reserved, "kept by the driver itself"))
-    whole = sample.used if sample.used is not None else sum(part.bytes for part in parts)
+        parts.append(Part("limit", "driver", sample.reserved, "kept by the driver and the firmware for themselves"))
+        whole += sample.reserved
+    elif sample.reserved is None:
+        rest += "; what the driver keeps for itself is in here"
+    closed = _close(sample.name, parts, whole, over + more, "unexplained", rest)
     left = None if sample.total is None else max(0, sample.total - whole)
-    closed = _close(sample.name, parts, whole, "unexplained", "used by the driver's count, in no part above")
-    return Breakdown(closed.scope, closed.parts, closed.total, closed.over, left)
+    return replace(closed, free=left, driver=sample.reserved)
+
+
+def _of_engine(memory: Memory, used: int, cached: int, free: int) -> list[Part]:
+    """What torch's allocator has from the driver, taken apart."""
+    known = memory.weights + memory.kv_pool + memory.graphs
+    other = max(0, memory.allocated - known)
+    peak = max(0, min(memory.peak, memory.reserved) - max(memory.allocated, known))
+    slack = max(0, memory.reserved - known - other - peak)
+    return [
+        Part("weights", "weights", memory.weights, "the tensors of the model"),
+        *_kv(memory.kv_pool, used, cached, free),
+        Part("graphs", "graphs", memory.graphs, "captured CUDA graphs"),
+        Part("baseline", "other tensors", other, "allocated beside weights, KV pool and graphs"),
+        Part("host_pool", "peak activations", peak, "the most that a step took beside what stays; kept for the next"),
+        Part("slack", "allocator slack", slack, "reserved from the driver, in no tensor so far"),
+    ]
 
 
 def waste_words(waste: Waste) -> tuple[str, ...]:
@@ -111,10 +140,26 @@ def _kv(pool: int, used: int, cached: int, free: int) -> list[Part]:
     ]
 
 
-def _close(scope: str, parts: list[Part], whole: int, name: str, note: str) -> Breakdown:
-    known = sum(part.bytes for part in parts)
-    rest = max(0, whole - known)
-    return Breakdown(scope, (*parts, Part("rest", name, rest, note)), known + rest, max(0, known - whole))
+def _within(parts: Iterable[Part], whole: int, *first: str) -> tuple[list[Part], int]:
+    """Parts that come to no more than `whole`, and how many bytes had to go: of those named `first`, in that order,
+    then of the last ones."""
+    found = list(parts)
+    over = max(0, sum(part.bytes for part in found) - whole)
+    left = over
+    order = [i for name in first for i, part in enumerate(found) if part.name == name]
+    for i in order + [i for i in reversed(range(len(found))) if i not in order]:
+        cut = min(left, found[i].bytes)
+        if cut:
+            note = f"{found[i].note}; {size(cut)} more by the engine's count, not there by the system's"
+            found[i], left = replace(found[i], bytes=found[i].bytes - cut, note=note), left - cut
+    return found, over
+
+
+def _close(scope: str, parts: list[Part], whole: int, over: int, name: str, note: str) -> Breakdown:
+    """`parts` come to `whole` at most."""
+    rest = whole - sum(part.bytes for part in parts)
+    assert rest >= 0
+    return Breakdown(scope, (*parts, Part("rest", name, rest, note)), whole, over)
 
 
 def _blocks(count: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ui.contracts import DeviceProbe, NoStories, Source, Stories, Workload
 from ui.figures import Goals
 from ui.selection import Selection
+from ui.unload import Unload
 
 if TYPE_CHECKING:
     from ui.cursor import Cursor
@@ -21,6 +22,7 @@ class ViewContext:
 
     Attributes:
         goals: the latency targets that goodput is counted by; the latency view lets the user choose them.
+        unload: what came back when the engine was last unloaded.
     """
 
     mirror: Mirror
@@ -31,4 +33,5 @@ class ViewContext:
     workload: Workload
     probe: DeviceProbe
     goals: Goals = field(default_factory=Goals)
+    unload: Unload = field(default_factory=Unload)
     stories: Stories = field(default_factory=NoStories)

@@ -104,8 +104,18 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     others: int | None  # other processes
 
 
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the system says now, bytes. None where it doesn't."""
+
+    own: int | None  # pages of the engine's process that are no file's; 0 once it is gone
+    available: int | None  # memory that programs may take without swapping
+
+
 class DeviceProbe(Protocol):
     """NVML, sampled by the program by the child's pid, so that it outlives the child."""
+
+    def host(self) -> HostMemory:
+        """The same of the host's memory, asked now."""
 
     def latest(self) -> DeviceMemory | None:
         """The last sample; None without an NVIDIA GPU."""

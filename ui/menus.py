@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QMenuBar, QWidget
 
+from ui.explain import count, size
 from ui.story_menu import add_stories
 from ui.theme import SCALES
 from ui.transport import SPEEDS
@@ -91,11 +92,17 @@ def _engine(menu: QMenu, window: Window) -> None:
         _add(slow, f"{speed.label}   {speed.meaning}", lambda s=speed: window.transport.slow(s))
     menu.addSeparator()
     _add(menu, "Abort all requests", window.abort_all)
+    unload = _add(menu, "Unload", window.unload)
     restart = _add(menu, "Restart", window.restart)
 
     def follow() -> None:
         pause.setText("Resume\tSpace" if window.transport.paused else "Pause\tSpace")
-        restart.setEnabled(window.context.source.state in ("dead", "ended"))
+        state, memory = window.context.source.state, window.mirror.live.memory
+        restart.setEnabled(state in ("dead", "ended"))
+        unload.setEnabled(state == "ready")
+        held = f": {size(memory.resident - memory.resident_files)}" if memory and state == "ready" else ""
+        ends = len(window.mirror.live.sequences)
+        unload.setText(f"Unload{held}" + (f", ends {count(ends, 'request')}" if ends else ""))
 
     menu.aboutToShow.connect(follow)
 

@@ -15,7 +15,7 @@ from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
 from engine.config import Dtype
-from engine.records import Abort
+from engine.records import Abort, Stop
 from ui import layout, menus
 from ui.banner import Banner
 from ui.changes import Kinds
@@ -159,10 +159,19 @@ class Window(QMainWindow):
             menu.popup(self.mapToGlobal(middle))
 
     def rebuild(self, form: Dtype) -> None:
+        self.context.unload.forget()
         self.context.source.rebuild(form)
         self.frame.mark(Kinds.SOURCE)
 
+    def unload(self) -> None:
+        """End the engine, and tell what came back of what it held."""
+        probe = self.context.probe
+        self.context.unload.begin(probe.host(), probe.latest())
+        self.context.source.send(Stop(id=self.context.source.next_id()))
+        self.frame.mark(Kinds.SOURCE)
+
     def restart(self) -> None:
+        self.context.unload.forget()
         self.context.source.restart()
         self.frame.mark(Kinds.SOURCE)
 
@@ -175,7 +184,7 @@ class Window(QMainWindow):
         self._story_over = False  # its end was seen
         self._root = Root(self.theme, self)
         self.topbar = TopBar(self.context, self.transport, self._root)
-        self.banner = Banner(self.theme, self.mirror, self.context.source, self._root)
+        self.banner = Banner(self.theme, self.mirror, self.context.source, self.context.unload, self._root)
         self.controls = ControlsPanel(self.context, self._root)
         self.story = StoryStrip(self.theme, self.context.stories, self.transport, self._root)
         # without a parent: a QMainWindow that is given one makes itself a window of its own
@@ -299,12 +308,19 @@ class Window(QMainWindow):
         if self.story.refresh():
             self._story_changed()
         if hints:
+            self._look_after_unloading()
             self.controls.refresh(kinds)
             self.banner.refresh()
             for dock in self.deck.docks.values():
                 dock.refresh_mark()
         if not self.cursor.is_live:
             self._say_past()
+
+    def _look_after_unloading(self) -> None:
+        unload = self.context.unload
+        if unload.begun and not unload.done and self.context.source.state in ("ended", "dead"):
+            unload.look(self.context.probe.host(), self.context.probe.latest())
+            self.frame.mark(Kinds.SOURCE | Kinds.MEMORY)
 
     def _failed(self, view: View, error: Exception) -> None:
         # not from within the paint event: the notice changes the layout

@@ -20,7 +20,7 @@ from engine.records import (
     StepOnce,
     Stop,
 )
-from ui.contracts import DeviceMemory, Provenance, SourceState, WorkloadSettings
+from ui.contracts import DeviceMemory, HostMemory, Provenance, SourceState, WorkloadSettings
 
 
 class SyntheticSource:
@@ -142,6 +142,9 @@ class NoProbe:
 
     def latest(self) -> DeviceMemory | None:
         return self._sample
+
+    def host(self) -> HostMemory:
+        return HostMemory(own=None, available=None)
 
     @property
     def reason(self) -> str:

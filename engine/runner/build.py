@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.config import EngineConfig
-from engine.memory import give_back, plainly, ran_out, resident_bytes
+from engine.memory import Resident, give_back, plainly, ran_out, resident
 from engine.model.cache import Progress, no_progress
 from engine.model.packed_weights import read_packed
 from engine.model.problem import ModelProblem
@@ -22,7 +22,7 @@ MIN_BLOCKS = 4  # the low end of the setting
 
 def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = no_progress) -> Runner:
     """Raises ModelProblem. A pool that doesn't fit is made smaller, and a notice says so."""
-    baseline = resident_bytes()
+    baseline = resident()
     if config.threads:
         torch.set_num_threads(config.threads)
     device = pick_device(config.device)
@@ -57,7 +57,7 @@ def _make(
     planned: Planned,
     name: str,
     device: torch.device,
-    baseline: int,
+    baseline: Resident,
     progress: Progress,
 ) -> Runner:
     """Over an empty pool. Each form's modules are imported only when it is the one."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import torch
 
-from engine.memory import resident_bytes
 from engine.records import Memory
 from engine.runner.cpu import free_cpu_bytes
 from engine.runner.torch_runner import TorchRunner
@@ -31,24 +31,27 @@ class CudaRunner(TorchRunner):
         try:
             super().resize(num_blocks)
         finally:
-            torch.cuda.empty_cache()  # a shrunken pool goes back to the driver, for others to see and use
+            self._settle()
 
     def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
         try:
             super().rebuild(num_blocks, block_size, host_blocks)
         finally:
-            torch.cuda.empty_cache()
+            self._settle()
 
     def memory(self) -> Memory:
-        return Memory(
-            weights=self._transformer.bytes,
-            kv_pool=self._pool.bytes,
-            host_pool=self._host.bytes,
+        return msgspec.structs.replace(
+            super().memory(),
             allocated=torch.cuda.memory_allocated(self.device),
+            peak=torch.cuda.max_memory_allocated(self.device),
             reserved=torch.cuda.memory_reserved(self.device),
-            resident=resident_bytes(),
-            baseline=self._baseline,
         )
+
+    def _settle(self) -> None:
+        """The pool has another size: what a shrunken one left goes back to the driver, for others to see and use, and
+        the most that was allocated is counted anew, without the copies that resizing took."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
 
 
 def exact_float32() -> None:

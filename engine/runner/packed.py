@@ -19,6 +19,7 @@ from engine.cpu.compiled import compile_for
 from engine.cpu.forward import LAYER, MODEL, OPS, STEP, forward, phases
 from engine.cpu.packed_matrix import GROUP, aligned
 from engine.cpu.team import Team
+from engine.memory import NOTHING, Resident
 from engine.model.architecture import ModelConfig
 from engine.model.packed_weights import PackedWeights
 from engine.runner.batch import Ints, PackedBatch
@@ -45,7 +46,7 @@ class PackedRunner(PooledRunner):
         threads: int,
         block_size: int,
         num_blocks: int,
-        baseline: int = 0,
+        baseline: Resident = NOTHING,
     ):
         """`threads`: 0 = one for each core. Raises OutOfDeviceMemory."""
         pool = KVPool(config, block_size, torch.float16, torch.device("cpu"))

@@ -10,7 +10,7 @@ import torch
 
 from engine.config import Model
 from engine.formulas import kv_bytes_per_token
-from engine.memory import resident_bytes
+from engine.memory import Resident, resident
 from engine.model.architecture import ModelConfig
 from engine.records import Memory
 from engine.runner.base import OutOfDeviceMemory
@@ -26,8 +26,8 @@ class PooledRunner:
 
     name = ""
 
-    def __init__(self, config: ModelConfig, model: Model, pool: KVPool, baseline: int):
-        """`pool`: empty. `baseline`: resident bytes before the model came."""
+    def __init__(self, config: ModelConfig, model: Model, pool: KVPool, baseline: Resident):
+        """`pool`: empty. `baseline`: what was resident before the model came."""
         self.config, self.model, self.block_size = config, model, pool.block_size
         self.notices = list(config.notices)
         self.absent: dict[str, str] = {}
@@ -107,12 +107,15 @@ class PooledRunner:
         return _room(self._host, self.free_host_bytes())
 
     def memory(self) -> Memory:
+        now = resident()
         return Memory(
             weights=self.weight_bytes,
             kv_pool=self._pool.bytes,
             host_pool=self._host.bytes,
-            resident=resident_bytes(),
-            baseline=self._baseline,
+            resident=now.total,
+            resident_files=now.files,
+            baseline=self._baseline.total,
+            baseline_files=self._baseline.files,
         )
 
     @torch.inference_mode()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.kernels.paged_attention import plan
-from engine.memory import plainly, ran_out
+from engine.memory import NOTHING, Resident, plainly, ran_out
 from engine.model.architecture import ModelConfig
 from engine.model.transformer import Inputs, Transformer
 from engine.model.weights import Weights
@@ -31,10 +31,10 @@ class TorchRunner(PooledRunner):
         device: torch.device,
         block_size: int,
         num_blocks: int,
-        baseline: int = 0,
+        baseline: Resident = NOTHING,
         consume: bool = False,
     ):
-        """`name`: the model's. `baseline`: resident bytes before it came. `consume`: nobody else needs `weights`.
+        """`name`: the model's. `baseline`: what was resident before it came. `consume`: nobody else needs `weights`.
         Raises OutOfDeviceMemory."""
         form, bytes_held = str(dtype).removeprefix("torch."), weights.parameters * dtype.itemsize
         model = describe(config, weights.parameters, name, form, bytes_held, dtype)

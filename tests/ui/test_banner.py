@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication
 
-from engine.records import Died, Loading, Notice, Refused
-from tests.support.synthetic import SyntheticSource
+from engine.records import Died, Loading, Notice, Refused, Stop
+from tests.support.synthetic import NoProbe, SyntheticSource
 from tests.ui.window_harness import Harness
+from ui.contracts import HostMemory
+from ui.explain import size
 
 
 def test_silent_when_all_is_well(qtbot):
@@ -107,3 +109,49 @@ def test_information_goes_by_itself_and_warnings_stay(qtbot, monkeypatch):
     now += 60
     h.frame()
     assert h.window.banner.text == "the pool was lowered"
+
+
+class Telling(NoProbe):
+    """Figures of the host, one after the other, the last for good."""
+
+    def __init__(self, *figures):
+        super().__init__()
+        self.figures = list(figures)
+
+    def host(self):
+        return self.figures.pop(0) if len(self.figures) > 1 else self.figures[0]
+
+
+def test_unloading_ends_the_engine_and_tells_what_came_back(qtbot):
+    h = Harness(qtbot)
+    mib = 1 << 20
+    probe = Telling(
+        HostMemory(own=312 * mib, available=1_000 * mib),
+        HostMemory(own=200 * mib, available=1_100 * mib),  # on its way out
+        HostMemory(own=0, available=1_309 * mib),
+    )
+    object.__setattr__(h.window.context, "probe", probe)
+    h.window.unload()
+    assert len(h.sent(Stop)) == 1
+    h.frame()
+    banner = h.window.banner
+    assert "it held 312 MiB; waiting" in banner.text
+    h.frame(2)
+    assert banner.text == "The engine is unloaded: held 312 MiB, 309 MiB came back."
+    assert banner.restart.isVisible() and len(h.window.mirror.history) == 40
+    banner.restart.click()
+    h.run(5)
+    assert banner.text == "" and not h.window.context.unload.begun
+
+
+def test_the_menu_tells_what_unloading_would_free_and_end(qtbot):
+    h = Harness(qtbot)
+    menu = next(a.menu() for a in h.window.menu_bar.actions() if a.text() == "&Engine")
+    menu.aboutToShow.emit()
+    unload = next(a for a in menu.actions() if a.text().startswith("Unload"))
+    memory, live = h.window.mirror.live.memory, len(h.window.mirror.live.sequences)
+    assert unload.text() == f"Unload: {size(memory.resident)}, ends {live} requests" and unload.isEnabled()
+    unload.trigger()
+    h.frame()
+    menu.aboutToShow.emit()
+    assert not unload.isEnabled() and unload.text().startswith("Unload")

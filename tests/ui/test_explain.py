@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from engine.formulas import speedup
-from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED, Memory
-from ui import breakdown, explain
-from ui.contracts import DeviceMemory
+from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED
+from ui import explain
 from ui.payoff import Payoff, break_even, measure, plain_time
 
 MIB = 1 << 20
@@ -151,43 +150,3 @@ def test_break_even_gives_back_the_cost():
     assert break_even(0.9, 1.0, 4.0) == 0.0
     assert break_even(6.0, 1.0, 4.0) is None
     assert "no acceptance would pay" in explain.payoff(Payoff(state="known", ratio=0.5, plain=1.0, verify=6.0))[1]
-
-
-# --- bytes ---
-
-
-def test_the_parts_of_a_process_sum_to_its_resident_memory():
-    memory = Memory(weights=100 * MIB, kv_pool=64 * MIB + 1, resident=400 * MIB, baseline=120 * MIB)
-    found = breakdown.process(memory, used=3, cached=2, free=2, reason="no NVIDIA GPU")
-    assert sum(part.bytes for part in found.parts) == found.total == memory.resident
-    assert found.over == 0
-    assert {part.name for part in found.parts} >= {"weights", "KV used", "KV cached", "KV free", "rest"}
-
-
-def test_a_rest_is_never_negative_and_the_excess_is_told():
-    memory = Memory(weights=300 * MIB, kv_pool=200 * MIB, resident=400 * MIB, baseline=100 * MIB)
-    found = breakdown.process(memory, 1, 0, 1, "")
-    assert all(part.bytes >= 0 for part in found.parts)
-    assert found.over == 200 * MIB
-
-
-def test_kv_parts_sum_exactly_whatever_the_division():
-    for used in range(8):
-        assert sum(breakdown.kv_parts(1_000_003, used, 7 - used, 4)) == 1_000_003
-
-
-def test_the_parts_of_a_device_sum_to_what_the_driver_counts():
-    memory = Memory(weights=10, kv_pool=20, allocated=33, reserved=40, graphs=2)
-    sample = DeviceMemory(name="card", total=1000, used=200, reserved=5, process=60, others=90)
-    found = breakdown.device(memory, sample, used=1, cached=1, free=0)
-    assert sum(part.bytes for part in found.parts) == found.total == 200
-    assert found.free == 800
-    parts = {part.name: part.bytes for part in found.parts}
-    assert parts["allocator slack"] == 7 and parts["CUDA context"] == 20 and parts["other processes"] == 90
-
-
-def test_a_device_that_tells_little_still_sums():
-    sample = DeviceMemory(name="card", total=None, used=None, reserved=None, process=None, others=None)
-    found = breakdown.device(Memory(weights=10, kv_pool=20, allocated=30, reserved=32), sample, 1, 0, 0)
-    assert sum(part.bytes for part in found.parts) == found.total
-    assert found.free is None

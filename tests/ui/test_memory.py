@@ -45,8 +45,10 @@ def test_without_a_card_it_is_the_process_and_says_so(qtbot):
 
 def test_with_a_card_it_is_the_card(qtbot):
     view = show(qtbot, MemoryView(with_card(scene())), 420, 360)
-    assert view._summary == "NVIDIA H200 · 3.00 GiB of 140 GiB used"
-    assert sum(part.bytes for part in view.shown.parts) == 3 * GIB
+    assert view._summary == "NVIDIA H200 · 3.25 GiB of 140 GiB in use"
+    assert sum(part.bytes for part in view.shown.parts) == 3 * GIB + GIB // 4
+    words = [text for text, _ in view._foot(view.shown, 2000)]
+    assert words[0] == "sum 3.25 GiB = 3.00 GiB used + 256 MiB reserved by the driver, by NVML's count"
     assert "unexplained" in [part.name for part in view.shown.parts]
 
 
@@ -129,10 +131,10 @@ def test_the_host_pool_is_a_part_of_the_process_and_beside_the_card(qtbot):
     assert sum(part.bytes for part in view.shown.parts) == view.context.cursor.state.memory.resident
     assert not view.grab().isNull()
     card = show(qtbot, MemoryView(with_card(with_host(scene()))), 420, 360)
-    assert all(part.token != "host_pool" for part in card.shown.parts)
+    assert all(part.name != "host pool" for part in card.shown.parts)
     assert any("host pool 45.0 MiB in the host's memory" in words for words, _ in card._foot(card.shown, 400))
     without = show(qtbot, MemoryView(scene()), 420, 360)
-    assert all(part.token != "host_pool" for part in without.shown.parts)
+    assert all(part.name != "host pool" for part in without.shown.parts)
 
 
 def test_waste_is_told_by_why(qtbot):

@@ -1,7 +1,7 @@
 """Where the bytes are: one bar taken apart, a list whose figures sum to it, and the KV pool over time.
 
-With an NVIDIA GPU the bar is the card's used memory by the driver's count; without one it is the engine's
-process, and the view says so.
+Where the engine runs on an NVIDIA GPU the bar is what of the card isn't free, by the driver's count; elsewhere it is
+the engine's process, and the view says so.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QBrush, QPainter
 
+from engine.records import Memory
 from ui import breakdown, explain
 from ui.breakdown import Breakdown, Part
 from ui.changes import Kinds
 from ui.context import ViewContext
+from ui.contracts import DeviceMemory
 from ui.paint import stacked_bar
 from ui.paint.bars import BarStack, argb
 from ui.paint.labels import RIGHT, Key, badge, legend, write
@@ -52,21 +54,34 @@ class MemoryView(PaintedView):
         self.update()
 
     def _look(self) -> None:
-        state = self.context.cursor.state
-        if state.memory is None:
+        state, sample = self.context.cursor.state, self._sample()
+        memory = Memory() if self._unloaded() and sample is not None else state.memory
+        if memory is None or (self._unloaded() and sample is None):
             self.shown = None
-            self.summarise("")
+            self.summarise("unloaded" if self._unloaded() else "")
             return
-        sample = self.context.probe.latest()
         if sample is not None:
-            self.shown = breakdown.device(state.memory, sample, state.used, state.cached, state.free)
+            blocks = (0, 0, 0) if self._unloaded() else (state.used, state.cached, state.free)
+            self.shown = breakdown.device(memory, sample, *blocks)
             total = "" if sample.total is None else f" of {explain.size(sample.total)}"
-            self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} used")
+            self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} in use")
         else:
-            reason = self.context.probe.reason or "no NVIDIA GPU"
+            reason = self._reason()
             host = state.host.used, state.host.num_blocks
-            self.shown = breakdown.process(state.memory, state.used, state.cached, state.free, reason, host)
+            self.shown = breakdown.process(memory, state.used, state.cached, state.free, reason, host)
             self.summarise(f"RSS {explain.size(self.shown.total)} · engine process · {reason}")
+
+    def _sample(self) -> DeviceMemory | None:
+        """The card's figures, where the engine is on one."""
+        ready = self.context.mirror.ready
+        return None if ready is not None and ready.runner == "cpu" else self.context.probe.latest()
+
+    def _reason(self) -> str:
+        return self.context.probe.reason or "the engine runs on the CPU"
+
+    def _unloaded(self) -> bool:
+        """Now, not in the past that is shown."""
+        return self.context.unload.done and self.context.cursor.is_live
 
     # --- painting ---
 
@@ -74,6 +89,10 @@ class MemoryView(PaintedView):
         theme, shown = self.theme, self.shown
         inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
         self._hits = []
+        if shown is None and self._unloaded():
+            words = f"The engine is unloaded: {self.context.unload.words}. Restart loads it again."
+            self.draw_empty(painter, inner, "Nothing is held", words)
+            return
         if shown is None:
             self.draw_empty(painter, inner, "No figures yet", "The engine tells its memory once the model is loaded.")
             return
@@ -168,16 +187,16 @@ class MemoryView(PaintedView):
             painter.fillRect(foot.adjusted(1, 1, -1, -1), self.theme.sequence_color(seq))
 
     def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
-        card = self.context.probe.latest() is not None
-        process = ("resident memory (RSS) of the engine process; no NVIDIA GPU", "RSS of the engine; no NVIDIA GPU")
-        sums = ("used, by the driver's count",) if card else (*process, "RSS of the engine")
+        card = self._sample() is not None
+        sums = _sums(shown) if card else _process_sums(self._reason())
         head = f"sum {explain.size(shown.total)} = "
         sum_of = next((words for words in sums if self.advance(head + words) <= width), sums[-1])
         foot = [(f"sum {explain.size(shown.total)} = {sum_of}", "text")]
         if shown.over:
-            foot = [
-                (f"parts come to {explain.size(shown.over)} more than {sum_of}: not all pages are resident", "warning")
-            ]
+            more = f"{explain.size(shown.over)} more by the engine's count: swapped out, or of another moment"
+            foot.append((more, "warning"))
+        if self._unloaded():
+            return [*foot, (self.context.unload.words, "text")]
         state = self.context.cursor.state
         if state.used:
             waste = breakdown.waste_words(state.waste(state.block_size, state.gaps))
@@ -311,3 +330,18 @@ class MemoryView(PaintedView):
         super().leaveEvent(event)
         self._lit = None
         self.update()
+
+
+def _process_sums(reason: str) -> tuple[str, ...]:
+    """What the sum is, from the longest words to the shortest."""
+    where = "RSS of the engine"
+    return f"resident memory (RSS) of the engine process; {reason}", f"{where}; {reason}", where
+
+
+def _sums(shown: Breakdown) -> tuple[str, ...]:
+    """What NVML's first and second memory call say, from the longest words to the shortest."""
+    if shown.driver is None:
+        return ("used, by the driver's count, its own part within", "used by NVML's count", "used")
+    used, driver = explain.size(shown.total - shown.driver), explain.size(shown.driver)
+    both = f"{used} used + {driver} "
+    return f"{both}reserved by the driver, by NVML's count", f"{both}driver", "in use"
