@@ -49,12 +49,14 @@ CAUSES = {
     "max_batch": "a smaller batch was set",
     "resize": "a smaller pool was set",
     "block_size": "another block size was set",
+    "beams": "another beam of its search found no room",
 }
 REASONS = {
     "stop": "ended by itself",
     "length": "reached its token limit",
     "context": "reached the context limit",
     "aborted": "aborted",
+    "beams": "its search is over",
 }
 
 

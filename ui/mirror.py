@@ -26,6 +26,7 @@ from engine.records import (
     Status,
     StepRecord,
 )
+from ui.branches import Branches
 from ui.changes import Kinds
 from ui.history import History, Mark
 from ui.snapshots import BUDGET, Snapshots
@@ -41,7 +42,7 @@ class Mirror:
     """All that the window knows.
 
     Attributes:
-        live: the latest moment. history: what led to it.
+        live: the latest moment. history: what led to it. branches: requests with several lanes.
         ready: what the engine said when it was up; None while it starts.
         loading: the latest progress before that.
         died: why the engine is gone; None while it lives. ended: it ended in good order.
@@ -54,6 +55,7 @@ class Mirror:
     def __init__(self, capacity: int = 50_000, budget: int = BUDGET):
         self.live = EngineState()
         self.history = History(capacity)
+        self.branches = Branches()
         self.ready: Ready | None = None
         self.status = _RUNNING
         self.loading: Loading | None = None
@@ -150,6 +152,7 @@ class Mirror:
         self.live = EngineState(ready.settings.kv_blocks, ready.block_size, ready.settings)
         self.live.step, self.live.clock = before.step, before.clock
         self.history.lives.start(self.live.num_blocks)
+        self.branches.restart()
         self._rebase_due, self._whole = again, False
         if again:
             self.history.note(Mark(before.step + 1, before.clock, *_again(known, ready)))
@@ -171,6 +174,7 @@ class Mirror:
             self.history.mark(record.step, record.clock, *done.settings)
             self._follow_block_size()
         self.history.add(record, self.live, done)
+        self.branches.step(record)
         self._snapshots.add(record, self.live)
         return done.kinds
 
@@ -184,6 +188,7 @@ class Mirror:
             self._follow_block_size()
         self.history.latency.add(done, record.clock, record.clock)
         self.history.lives.between(record)
+        self.branches.events(record.events, record.after)
         self._snapshots.add(record, self.live)
         return done.kinds
 

@@ -233,6 +233,7 @@ class Window(QMainWindow):
                 "larger": lambda: self.zoom_text(1),
                 "smaller": lambda: self.zoom_text(-1),
                 "fill": self.fill_under_mouse,
+                "beams": lambda: self.fill("beams"),
                 "calculator": lambda: self.fill("calculator"),
                 "story": self.tell_story,
                 "stories": self.list_stories,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ui.views.base import View
 from ui.views.batch import BatchView
+from ui.views.beams import BeamsView
 from ui.views.calculator import CalculatorView
 from ui.views.latency import LatencyView
 from ui.views.lives import LivesView
@@ -25,6 +26,7 @@ VIEWS: tuple[type[View], ...] = (
     LivesView,
     LatencyView,
     RequestsView,
+    BeamsView,
     CalculatorView,
     StoryView,
 )
