@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import ClassVar
 
 from engine.config import LiveSettings
 
@@ -25,6 +26,7 @@ class Combination:
     gamma: int
     preempt: bool
     prefix_cache: bool
+    samples: ClassVar[int] = 1  # answers asked for to each prompt
 
     def settings(self) -> LiveSettings:
         """A preempting run has a tight pool too, so that rows are preempted for its blocks as well."""

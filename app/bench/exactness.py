@@ -3,8 +3,10 @@ form's against what the form itself gives to one sequence after the other.
 
 20 prompts of 5 to 600 tokens, 64 new tokens each, under a pairwise cover of batch 1/16, block size 16/32, token
 budget 32/512, γ 0/4, with and without forced preemption, prefix cache off/on; --full runs every combination of the
-first five. Outputs must be token-equal: see `equality`; of a form other than float32 within twice its own noise, what a
-logit moves by between one pass and many. Packed forms have none, so their tokens must be equal.
+first five; --policies takes other ways of holding the K/V: swap, reserved, static, whole prompts, the pool resized and
+its blocks changed under load, several samples of a prompt. Outputs must be token-equal: see `equality`; of a form other
+than float32 within twice its own noise, what a logit moves by between one pass and many. Packed forms have none, so
+their tokens must be equal.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from app.options import UsageError, add_engine_options, engine_config
 EXAMPLES = """examples:
   servescope bench exactness
   servescope bench exactness --full --json
+  servescope bench exactness --policies
   servescope bench exactness --dtype file"""
 
 NAME = "bench exactness"
@@ -25,7 +28,9 @@ ORACLE_WITHIN = 3600.0  # s; a large model on a small machine takes long
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--full", action="store_true", help="all 32 combinations instead of the pairwise cover")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--full", action="store_true", help="all 32 combinations instead of the pairwise cover")
+    which.add_argument("--policies", action="store_true", help="the KV pool's policies, and changes of it under load")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_engine_options(parser)
 
@@ -51,13 +56,15 @@ def run(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace) -> dict:
     """Ask the oracle once, then run every combination. Raises EngineFailed."""
     from app.bench.combinations import FULL, PAIRWISE
+    from app.bench.policies import POLICIES
 
     references, allowance = _from_transformers(args) if form_of(args) == "float32" else _from_itself(args)
     runs = []
-    combinations = FULL if args.full else PAIRWISE
+    combinations = POLICIES if args.policies else FULL if args.full else PAIRWISE
     for block_size in (16, 32):
         chosen = [c for c in combinations if c.block_size == block_size]
-        runs += _runs_of(args, block_size, chosen, references, allowance)
+        if chosen:
+            runs += _runs_of(args, block_size, chosen, references, allowance)
     return {
         "equal": all(run["equal"] for run in runs),
         "form": form_of(args),
@@ -140,7 +147,7 @@ def _run(args: argparse.Namespace, client, combination, references, allowance: f
     from app.headless import EngineFailed, serve
     from engine import records as r
 
-    first = 0
+    first, samples = 0, combination.samples
 
     def squeeze(message, answers) -> None:
         nonlocal first
@@ -155,19 +162,22 @@ def _run(args: argparse.Namespace, client, combination, references, allowance: f
             number=i,
             token_ids=reference.prompt,
             max_tokens=len(reference.tokens),
+            n=samples,
             ignore_eos=True,
             sampling=r.Sampling(temperature=0.0),
             label="exactness",
         )
         for i, reference in enumerate(references)
     ]
-    answers = serve(client, requests, NAME, squeeze).by_number
-    for answer in answers.values():
+    served = serve(client, requests, NAME, squeeze)
+    answers = [answer for i in range(len(references)) for answer in served.samples[i]]
+    for answer in answers:
         if answer.error:
             raise EngineFailed(answer.error)
-    report = compare([answers[i].token_ids for i in range(len(references))], references, allowance)
-    preemptions = sum(answer.preemptions for answer in answers.values())
-    accepted = sum(answer.accepted for answer in answers.values())
+    of_each = [reference for reference in references for _ in range(samples)]
+    report = compare([answer.token_ids for answer in answers], of_each, allowance)
+    preemptions = sum(answer.preemptions for answer in answers)
+    accepted = sum(answer.accepted for answer in answers)
     if combination.preempt and not preemptions:
         raise EngineFailed(f"nothing was preempted under {combination}; the run shows nothing")
     if not args.json:

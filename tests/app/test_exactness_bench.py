@@ -11,7 +11,9 @@ from app.bench import exactness
 from app.bench.combinations import FULL, LONGEST, PAIRWISE, PERIOD
 from app.bench.equality import compare, first_difference
 from app.bench.oracle import KINDS, LENGTHS, NEW_TOKENS, prompts
-from engine.config import SettingRefused, limits, validate
+from app.bench.policies import POLICIES
+from engine import config
+from engine.config import SettingRefused, follow_block_size, limits, limits_of_size, validate
 from tests.support.fake_runner import FakeRunner
 from tests.support.tiny_directory import make_directory
 
@@ -48,6 +50,22 @@ def test_the_last_forced_change_puts_the_batch_back():
         if combination.preempt:
             last = [change for step in range(3 * PERIOD) if (change := combination.change_at(step))][-1]
             assert last == {"max_batch": combination.batch}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_policies_are_valid_and_stay_so(policy):
+    """A change that is refused would show nothing."""
+    model = FakeRunner(4, 16).model
+    now, bounds = policy.settings(), limits(model, 16, 1 << 20)
+    validate(now, bounds, 16, largest_need=LONGEST)
+    changes = [change for step in range(200) if (change := policy.change_at(step))]
+    assert bool(changes) == bool(policy.turns)
+    for change in changes:
+        new = follow_block_size(now, config.change(now, change), change) if "block_size" in change else None
+        new = new or config.change(now, change)
+        bounds = limits_of_size(bounds, now.block_size, new.block_size)
+        validate(new, bounds, new.block_size, largest_need=LONGEST)
+        now = new
 
 
 def test_prompts_are_twenty_from_5_to_600_tokens():
