@@ -170,6 +170,22 @@ def test_the_past_is_drawn_as_it_was(qtbot) -> None:
     assert fresh.answer._words == view.answer._words
 
 
+def test_a_smaller_pool_between_two_redraws_is_fine(qtbot) -> None:
+    context, view = opened(qtbot, 500, 300)
+    failed: list[Exception] = []
+    view.failed.connect(failed.append)
+    place = view.area.cell_rect(int(view.area.tree.runs[view.area.rows[0].run].blocks[0])).center()
+    state = context.mirror.live
+    state.resize_blocks(8, state.step)
+    state.prefixes.resize(8)
+    view.area.viewport().repaint()
+    assert not failed and len(view.area.tree.run_of) == 8
+    context.mirror.live = EngineState()
+    qtbot.mouseMove(view.area.viewport(), place)
+    view.area.viewport().repaint()
+    assert not failed and not view.area.rows
+
+
 def test_empty_states_say_why(qtbot) -> None:
     context, view = opened(qtbot, 500, 300)
     state = context.mirror.live

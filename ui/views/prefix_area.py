@@ -67,6 +67,11 @@ class PrefixArea(QAbstractScrollArea):
     def _state(self) -> EngineState:
         return self._context.cursor.state
 
+    def _catch_up(self) -> None:
+        """The pool has another size since the tree was built: its blocks may be gone."""
+        if len(self.tree.run_of) != self._state.num_blocks:
+            self.refresh()
+
     def restyle(self) -> None:
         """Colours or text scale changed."""
         self._painter = RowPainter(self._theme)
@@ -115,6 +120,7 @@ class PrefixArea(QAbstractScrollArea):
 
     def at(self, spot: QPoint) -> tuple[int | None, int | None]:
         """(line, block) under a point of the viewport."""
+        self._catch_up()
         index = (spot.y() - self.header + self.verticalScrollBar().value()) // self._painter.height
         if spot.y() < self.header or not 0 <= index < len(self.rows):
             return None, None
@@ -222,6 +228,7 @@ class PrefixArea(QAbstractScrollArea):
     def paintEvent(self, event: QPaintEvent) -> None:
         def draw(painter: QPainter) -> None:
             painter.fillRect(event.rect(), self._theme.color("panel"))
+            self._catch_up()
             if not self.rows:
                 empty(painter, self.viewport().rect(), self._theme, *missing(self._state))
                 return
