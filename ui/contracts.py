@@ -149,6 +149,7 @@ class StoryPanel(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     kind: Literal["steps", "dots"]
+    top: float  # where the scale ends at least; 0 = where the values do
     curves: tuple[Curve, ...]
     facts: tuple[str, ...]
 

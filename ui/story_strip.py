@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVB
 
 from ui.contracts import Stories, StoryShown
 from ui.labels import as_plain
-from ui.paint.labels import paragraph, write
+from ui.paint.labels import advance, metrics, paragraph, wrap, write
 from ui.theme import Theme
 from ui.transport import Transport
 
@@ -86,7 +86,7 @@ class StoryStrip(QFrame):
             return True
         waits = paused and shown.going
         self._head.show_story(shown, waits)
-        self.caption.set_text(shown.caption, "danger" if shown.stage == "failed" else "text")
+        self.caption.set_text(shown.caption, "danger" if shown.stage == "failed" else "text", shown.stage == "over")
         self.pause.setText("Resume" if paused else "Pause")
         self.pause.setVisible(shown.going)
         self.next.setVisible(shown.going)
@@ -153,26 +153,32 @@ class _Head(QWidget):
 
 
 class _Caption(QWidget):
-    """Two lines of words, whole ones; the tooltip says what had no room."""
+    """Up to two lines of words; one line in larger letters where it is a verdict. The tooltip says it whole."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
         super().__init__(parent)
-        self._theme, self._text, self._token = theme, "", "text"
+        self._theme, self._text, self._token, self._large = theme, "", "text", False
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     def text(self) -> str:
         return self._text
 
-    def set_text(self, text: str, token: str) -> None:
-        if (text, token) != (self._text, self._token):
-            self._text, self._token = text, token
+    def set_text(self, text: str, token: str, large: bool) -> None:
+        if (text, token, large) != (self._text, self._token, self._large):
+            self._text, self._token, self._large = text, token, large
             self.setAccessibleName(text)
             self.setToolTip(as_plain(text))
             self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        paragraph(painter, self.rect(), self._text, self._theme.font("brand"), self._theme.color(self._token))
+        painter, colour = QPainter(self), self._theme.color(self._token)
+        large, font = self._theme.font("headline"), self._theme.font("brand")
+        if self._large and self.height() >= metrics(large).height() and advance(large, self._text) <= self.width():
+            write(painter, self.rect(), self._text, large, colour)
+        else:
+            high = min(self.height(), metrics(font).lineSpacing() * len(wrap(self._text, font, self.width())))
+            lines = QRect(0, (self.height() - high) // 2, self.width(), high)
+            paragraph(painter, lines, self._text, font, colour)
         painter.end()
 
 

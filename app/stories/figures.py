@@ -108,6 +108,7 @@ FIGURES: dict[str, Figure] = {
     "preemptions": Figure(_count, _total("preemptions")),
     "recomputed": Figure(_count, lambda phase, answers: phase.recomputed),
     "swapped": Figure(explain.size, lambda phase, answers: phase.swapped),
+    "copies": Figure(_count, lambda phase, answers: phase.copies),
     "passes": Figure(_count, _total("passes")),
     "drafted": Figure(_count, _total("drafted")),
     "accepted": Figure(_count, _total("accepted")),
@@ -147,6 +148,13 @@ class _Panel:
     curve: Callable[[Measured], tuple[list[float], list[float]]]
     fact: str
     words: str
+    top: float = 0.0
+
+
+def _wastes(phase: Measured) -> tuple[list[float], list[float]]:
+    """Of the steps after which anything was held."""
+    held = [(time, 100 * waste.share) for time, waste in zip(phase.times, phase.wastes, strict=True) if waste.held]
+    return [time for time, _ in held], [share for _, share in held]
 
 
 def _rate(phase: Measured) -> tuple[list[float], list[float]]:
@@ -176,8 +184,7 @@ PANELS: dict[str, _Panel] = {
         "Running sequences", "", "steps", lambda phase: (phase.times, phase.running), "running_max", "at most {}"
     ),
     "waste": _Panel(
-        "Waste, share of KV slots held", "%", "steps",
-        lambda phase: (phase.times, [100 * waste.share for waste in phase.wastes]), "waste", "{} over the run",
+        "Waste, share of KV slots held", "%", "steps", _wastes, "waste", "{} over the run", top=100.0
     ),
     "rate": _Panel("Tokens per second", "", "steps", _rate, "tokens_per_s", "{} in all"),
     "ttft": _Panel("Time to first token, each request", "s", "dots", _first_tokens, "ttft", "{} on average"),
@@ -194,4 +201,6 @@ def panel(name: str, phases: list[Measured]) -> StoryPanel:
         times, values = spec.curve(phase)
         curves.append(Curve(times=np.asarray(times, float), values=np.asarray(values, float)))
         facts.append(spec.words.format(FORMATS[spec.fact](of(phase, "", spec.fact))))
-    return StoryPanel(title=spec.title, unit=spec.unit, kind=spec.kind, curves=tuple(curves), facts=tuple(facts))
+    return StoryPanel(
+        title=spec.title, unit=spec.unit, kind=spec.kind, top=spec.top, curves=tuple(curves), facts=tuple(facts)
+    )

@@ -28,7 +28,7 @@ class Measured:
         foreign: requests of others that came while it ran.
         times, running, used: one entry a step. wastes: of each step. emitted: tokens of the story's own.
         gaps: (time, seconds, number) between two tokens of one request.
-        recomputed: tokens computed again. swapped: bytes moved to the host and back.
+        recomputed: tokens computed again. swapped: bytes moved to the host and back. copies: blocks copied on write.
     """
 
     def __init__(self, groups: dict[str, Collection[int]]):
@@ -45,6 +45,7 @@ class Measured:
         self.gaps: list[tuple[float, float, int]] = []
         self.recomputed = 0
         self.swapped = 0
+        self.copies = 0
         self._number: dict[int, int] = {}  # by sequence, of the story's own
         self._last: dict[int, int] = {}  # engine clock of a sequence's latest token
 
@@ -120,6 +121,7 @@ class Measured:
         size = record.settings.block_size
         self.wastes.append(waste_parts(record.stored, record.used, record.empty, record.gaps, size))
         self.recomputed += record.recomputed
+        self.copies += len(r.unpack(record.copies, r.COPY))
         self.swapped += record.swapped.bytes if record.swapped else 0
         seqs = r.unpack(record.emitted, r.TOKEN)["seq"].tolist()
         own = [seq for seq in seqs if seq in self._number]

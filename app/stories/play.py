@@ -198,7 +198,7 @@ class Player:
             self._submit(due)
             while told < len(captions) and captions[told].at <= passed:
                 told += 1
-            if told:
+            if told and phase.times:  # before a first step there is nothing to say of it
                 self._say("running", self._fill(captions[told - 1].text))
             yield
             _check(phase)
@@ -209,7 +209,7 @@ class Player:
         """Show a caption for as long as it takes to read."""
         self._skipped = False
         self._say("telling", self._fill(text))
-        until = self._clock + self._reading * max(LEAST_READING, len(text.split()) / WORDS_PER_SECOND)
+        until = self._clock + self._reading * reading_time(text)
         yield  # at least once, so that it is seen
         while self._clock < until and not self._skipped:
             yield
@@ -386,6 +386,11 @@ class Player:
         known = self.phases[0].tokens if index else 0
         share = min(1.0, phase.tokens / known) if known else ended
         return _BEFORE + (_AFTER - _BEFORE) * max(ended, share)
+
+
+def reading_time(text: str) -> float:
+    """Seconds that a caption stands; none for none."""
+    return max(LEAST_READING, len(text.split()) / WORDS_PER_SECOND) if text else 0.0
 
 
 def _check(phase: Measured) -> None:

@@ -47,8 +47,8 @@ def fill(text: str, value: Callable[[str, str, str], float], formats: Mapping[st
 
 
 def ratio(value: float) -> str:
-    """In three digits at most."""
-    return f"{value:.0f}×" if value >= 99.5 else f"{value:.1f}×" if value >= 1.95 else f"{value:.2f}×"
+    """In three digits at most, in two where it is no small one."""
+    return f"{value:.0f}×" if value >= 9.95 else f"{value:.1f}×" if value >= 1.95 else f"{value:.2f}×"
 
 
 def _known(name: str, figures: Collection[str], groups: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from app.__main__ import main
 from app.stories import figures, script
+from app.stories.play import reading_time
 from app.story import as_object, play
 from engine.config import EngineConfig, LiveSettings
 from engine.formulas import blocks_for
@@ -15,6 +16,7 @@ from engine.formulas import blocks_for
 pytestmark = pytest.mark.slow
 STORIES = {story.key: story for story in script.load()[0]}
 BEFORE = LiveSettings(max_batch=5, token_budget=96, draft_length=2)
+DECODED, PREFILLED = 80.0, 250.0  # tokens/s: a tenth and a seventh of what two quiet cores of a Xeon do
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +40,19 @@ def of(player, phase: str, name: str, group: str = "") -> float:
     return player._figure(phase, group, name)
 
 
+def steps(player, phase: str) -> int:
+    """Of a run: a measure of how long it took that no other program on the machine changes."""
+    return len(player.phases["ab".index(phase)].times)
+
+
 @pytest.mark.parametrize("key", STORIES)
 def test_a_story_fits_two_minutes_and_leaves_nothing_behind(told, key: str):
-    player = told(key)
+    player, story = told(key), STORIES[key]
     assert player._settings == BEFORE
-    reading = sum(max(3.0, len(caption.split()) / 2.8) for caption in player.captions)
-    serving = sum(phase.seconds for phase in player.phases)
-    assert reading + 3 * serving < 120, (reading, serving)  # three times as slow a machine
+    reading = sum(reading_time(text) for phase in story.phase for text in (phase.before, phase.after))
+    # this machine's own speed says little: counted in work, at what a slow laptop does of it
+    serving = sum(of(player, p, "tokens") / DECODED + of(player, p, "computed_tokens") / PREFILLED for p in "ab")
+    assert reading + serving < 120, (reading, serving)
     for caption in player.captions:
         assert "{" not in caption and "nan" not in caption
     assert all(len(panel.curves) == 2 and len(panel.curves[1].times) for panel in player.shown.panels)
@@ -64,13 +72,13 @@ def test_reserve_or_page(told):
                 stored += tokens
                 held += blocks_for(holds(tokens), size) * size
         assert of(player, phase, "waste") == pytest.approx(1 - stored / held, abs=0.05)
-    assert of(player, "b", "tokens_per_s") > of(player, "a", "tokens_per_s")
+    assert steps(player, "b") < 0.7 * steps(player, "a")
 
 
 def test_static_or_continuous(told):
     player = told("static-or-continuous")
-    assert of(player, "b", "ttft") < 0.8 * of(player, "a", "ttft")
-    assert of(player, "b", "seconds") < of(player, "a", "seconds")
+    assert steps(player, "b") < 0.8 * steps(player, "a")
+    assert of(player, "b", "ttft") < of(player, "a", "ttft")
     assert of(player, "a", "tokens") == of(player, "b", "tokens")  # lengths are given
 
 
@@ -79,13 +87,13 @@ def test_a_shared_system_prompt(told):
     assert of(player, "a", "cached_tokens") == 0
     message = min(answer.cached_tokens for answer in player.phases[1].of("")[1:])
     assert message > 300 and of(player, "b", "cached_tokens") >= 9 * message
-    assert of(player, "b", "used_max") < 0.5 * of(player, "a", "used_max")
+    assert of(player, "b", "used_max") < 0.8 * of(player, "a", "used_max")
     assert of(player, "b", "ttft") < of(player, "a", "ttft")
 
 
 def test_send_it_twice(told):
     player = told("send-it-twice")
-    assert of(player, "a", "cached_tokens") == 0
+    assert of(player, "a", "cached_tokens") < 0.03 * of(player, "a", "prompt_tokens")  # the template's own words
     assert of(player, "b", "cached_tokens") > 0.95 * of(player, "b", "prompt_tokens")
     assert of(player, "b", "ttft") < 0.2 * of(player, "a", "ttft")
 
@@ -100,7 +108,12 @@ def test_too_little_memory(told):
 def test_a_long_prompt(told):
     player = told("a-long-prompt")
     assert of(player, "a", "prompt_tokens", "long") > 1000
-    assert of(player, "b", "gap_max", "streams") < 0.6 * of(player, "a", "gap_max", "streams")
+    for phase, least, most in (("a", 1, 2), ("b", 4, 1000)):  # steps that the prompt took
+        measured = player.phases["ab".index(phase)]
+        (long,) = measured.of("long")
+        from_admission = [(long.admitted - measured.start) / 1e9, (long.first_token - measured.start) / 1e9]
+        taken = sum(from_admission[0] < time <= from_admission[1] + 1e-9 for time in measured.times)
+        assert least <= taken <= most, phase
 
 
 def test_does_drafting_pay(told):
@@ -110,9 +123,10 @@ def test_does_drafting_pay(told):
     assert of(player, "b", "acceptance", "copies") > of(player, "b", "acceptance", "stories")
 
 
-def test_the_command_prints_both_runs(capsys):
+def test_the_command_lists_them_and_knows_what_it_does_not_have(capsys):
     assert main(["story"]) == 0
-    assert all(key in capsys.readouterr().out for key in STORIES)
+    listed = capsys.readouterr().out
+    assert all(key in listed for key in STORIES)
     assert main(["story", "no-such"]) == 2
     assert "there is no story 'no-such'" in capsys.readouterr().err
 

@@ -55,8 +55,8 @@ def panels(runs: int = 2, steps: int = 200) -> tuple[StoryPanel, ...]:
     dots = tuple(Curve(times=t[::25], values=t[::25] * 0.8) for t in times)[:runs]
     facts = ("at most 4", "at most 8")[:runs]
     return (
-        StoryPanel(title="Running sequences", unit="", kind="steps", curves=curves, facts=facts),
-        StoryPanel(title="Waste, share of KV slots held", unit="%", kind="steps", curves=curves, facts=facts),
-        StoryPanel(title="Tokens per second", unit="", kind="steps", curves=curves, facts=facts),
-        StoryPanel(title="Time to first token, each request", unit="s", kind="dots", curves=dots, facts=facts),
+        StoryPanel(title="Running sequences", unit="", kind="steps", top=0.0, curves=curves, facts=facts),
+        StoryPanel(title="Waste, share of KV slots held", unit="%", kind="steps", top=100.0, curves=curves, facts=facts),
+        StoryPanel(title="Tokens per second", unit="", kind="steps", top=0.0, curves=curves, facts=facts),
+        StoryPanel(title="Time to first token, each request", unit="s", kind="dots", top=0.0, curves=dots, facts=facts),
     )

@@ -160,7 +160,7 @@ def test_a_curve_is_drawn_where_its_values_are(qapp):
     red = QColor(255, 0, 0)
     run = two_runs.Run("", np.array([0.0, 2.0, 4.0]), np.array([8.0, 2.0, 2.0]), red)
     painter = QPainter(image)
-    two_runs.draw(painter, area, theme, [run], False, two_runs.span([run]), "")
+    two_runs.draw(painter, area, theme, [run], False, two_runs.span([run]), "", 0.0)
     painter.end()
     found = [(x, y) for x in range(400) for y in range(200) if QColor(image.pixel(QPoint(x, y))) == red]
     left, right = min(x for x, _ in found), max(x for x, _ in found)
@@ -168,7 +168,14 @@ def test_a_curve_is_drawn_where_its_values_are(qapp):
     high = [y for x, y in found if left < x < middle - 4]
     low = [y for x, y in found if middle + 4 < x < right]
     assert max(high) < min(low)
-    assert two_runs.span([run]) == 4.0
+    assert two_runs.span([run]) == pytest.approx(4.08)
+
+
+def test_ticks_are_round_and_few():
+    assert two_runs.ticks(24.1, 7) == [0, 5, 10, 15, 20]
+    assert two_runs.ticks(8.0, 5) == [0, 2, 4, 6, 8]
+    assert two_runs.ticks(0.03, 5) == pytest.approx([0, 0.01, 0.02, 0.03])
+    assert all(len(two_runs.ticks(end, 5)) <= 6 for end in np.geomspace(1e-3, 1e5, 200))
 
 
 def test_names_stand_on_no_curve(qapp):

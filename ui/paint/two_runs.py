@@ -5,15 +5,15 @@ A name stands by its own curve where that is farthest from the other one. Number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPolygonF
 
-from ui.paint.histogram import nice
 from ui.paint.labels import CENTER, RIGHT, advance, metrics, put, write
 from ui.theme import Theme
 
@@ -32,29 +32,49 @@ class Run:
 
 
 def span(runs: Sequence[Run]) -> float:
-    """The end of a time axis that holds them all."""
-    return nice(max((float(run.times[-1]) for run in runs if len(run.times)), default=1.0))
+    """The end of a time axis that holds them all, s."""
+    return 1.02 * max((float(run.times[-1]) for run in runs if len(run.times)), default=0.0) or 1.0
 
 
-def draw(painter: QPainter, area: QRect, theme: Theme, runs: Sequence[Run], dots: bool, end: float, unit: str) -> None:
-    """`end`: of the time axis, s. `dots`: values stand for themselves; else each holds until the next."""
+def ticks(end: float, most: int) -> list[float]:
+    """Round values from 0 to `end`, at most so many."""
+    step = next(s for s in _steps(end / most) if end / s < most)
+    return [i * step for i in range(int(end / step) + 1)]
+
+
+def draw(
+    painter: QPainter, area: QRect, theme: Theme, runs: Sequence[Run], dots: bool, end: float, unit: str, top: float
+) -> None:
+    """`end`: of the time axis, s. `top`: of the other one, at least. `dots`: values stand for themselves; else each
+    holds until the next."""
     small = theme.font("small")
     line = metrics(small).height()
-    top = nice(max((float(run.values.max()) for run in runs if len(run.values)), default=1.0) * 1.08)
-    ticks = [f"{value:,.0f}" if top >= 10 or not value else f"{value:g}" for value in (top, top / 2, 0.0)]
-    ticks[0] += f" {unit}" if unit else ""
-    gutter = max(advance(small, tick) for tick in ticks) + theme.px(8)
-    plot = QRect(area.left() + gutter, area.top() + line // 2, area.width() - gutter - theme.px(12), 0)
+    highest = max((float(run.values.max()) for run in runs if len(run.values)), default=1.0)
+    levels = ticks(max(top, highest) or 1.0, 5)
+    top = max(top, highest, levels[-1]) or 1.0
+    words = [f"{level:,g}" for level in levels]
+    words[-1] += f" {unit}" if unit else ""
+    gutter = max(advance(small, word) for word in words) + theme.px(8)
+    plot = QRect(area.left() + gutter, area.top() + line // 2, area.width() - gutter - theme.px(8), 0)
     plot.setBottom(area.bottom() - line - theme.px(6))
     if plot.height() < 2 * line or plot.width() < theme.px(80):
         return
-    _axes(painter, theme, plot, ticks, end)
+    top *= 1 + (line / plot.height() if highest > 0.97 * top else 0.0)  # a name has room over the highest curve
+    _axes(painter, theme, plot, [(level / top, word) for level, word in zip(levels, words, strict=True)], end)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     lines = [_Line(run, _x(plot, run.times, end), _y(plot, run.values, top), dots) for run in runs if len(run.times)]
     for one in lines:
         one.draw(painter, theme)
     for one in lines:
         one.write(painter, theme, plot, [other for other in lines if other is not one])
+
+
+def _steps(least: float) -> Iterator[float]:
+    """1, 2, 5, 10, 20, … from about `least` on."""
+    decade = 10.0 ** floor(log10(least))
+    while True:
+        yield from (decade, 2 * decade, 5 * decade)
+        decade *= 10
 
 
 class _Line:
@@ -93,38 +113,53 @@ class _Line:
         """Where the name stands: by the curve, where that is farthest from the others."""
         font = theme.font("strong")
         wide, high = advance(font, self.run.name), metrics(font).height()
-        best, place = -1.0, QRectF()
-        for share in _PLACES:
-            left = min(self.x[0] + share * (self.x[-1] - self.x[0]), plot.right() - wide)
-            xs = np.linspace(left, left + wide, 9)
-            own = self._within(left, left + wide, xs)
-            for above in (True, False):
-                edge = own.min() - high - theme.px(6) if above else own.max() + theme.px(6)
-                if not plot.top() - high / 2 <= edge <= plot.bottom() - high:
-                    continue
-                box = QRectF(left, edge, wide, high)
-                distance = min((_distance(other, box, xs) for other in others), default=_FAR)
-                if distance > best + 2:
-                    best, place = distance, box
-        if best < 0:
-            place = QRectF(min(self.x[-1], plot.right() - wide), plot.top(), wide, high)
+        bounds = QRectF(plot).adjusted(0, -high / 2, 0, 0)
+        best, place = -1.0, QRectF(min(self.x[-1], plot.right() - wide), plot.top(), wide, high)
+        gap = theme.px(8)
+        boxes = self._beside(wide, high, gap, bounds) if self.dots else self._along(wide, high, gap, plot)
+        for box in boxes:
+            if not bounds.contains(box):
+                continue
+            others_far = min((other.distance(box) for other in others), default=_FAR)
+            distance = min(others_far, self.distance(box)) if self.dots else others_far
+            if distance > best + 2:
+                best, place = distance, box
         return place
 
-    def _within(self, left: float, right: float, xs: NDArray) -> NDArray:
-        """Heights of the curve in a stretch; all of them, so that a name crosses none."""
+    def _along(self, wide: int, high: int, gap: int, plot: QRect) -> Iterator[QRectF]:
+        """Over and under the curve."""
+        for share in _PLACES:
+            left = min(self.x[0] + share * (self.x[-1] - self.x[0]), plot.right() - wide)
+            own = self._within(left - gap, left + wide + gap)
+            yield QRectF(left, own.min() - high - gap, wide, high)
+            yield QRectF(left, own.max() + gap, wide, high)
+
+    def _beside(self, wide: int, high: int, gap: int, bounds: QRectF) -> Iterator[QRectF]:
+        """Right and left of each dot, the last first."""
+        for x, y in list(zip(self.x, self.y, strict=True))[: -len(_PLACES) - 1 : -1]:
+            top = min(max(y - high / 2, bounds.top()), bounds.bottom() - high)
+            yield QRectF(x + gap, top, wide, high)
+            yield QRectF(x - gap - wide, top, wide, high)
+
+    def distance(self, box: QRectF) -> float:
+        """Pixels from a box, `_FAR` at most; under 0 where it lies on the curve."""
+        if self.dots:
+            across = np.maximum(np.maximum(box.left() - self.x, self.x - box.right()), 0)
+            down = np.maximum(np.maximum(box.top() - self.y, self.y - box.bottom()), 0)
+            far = np.hypot(across, down).min()
+        elif self.x[-1] < box.left() or self.x[0] > box.right():
+            far = _FAR
+        else:
+            heights = self._within(box.left(), box.right())
+            far = np.maximum(box.top() - heights, heights - box.bottom()).min()
+        return float(min(_FAR, far)) if far > 0 else -0.5
+
+    def _within(self, left: float, right: float) -> NDArray:
+        """Heights of the curve in a stretch, corners and ends."""
         inside = self.y[(self.x >= left) & (self.x <= right)]
-        between = self.at(xs)
-        found = np.concatenate([inside, between[~np.isnan(between)]])
+        ends = np.interp([left, right], self.x, self.y, left=np.nan, right=np.nan)
+        found = np.concatenate([inside, ends[~np.isnan(ends)]])
         return found if len(found) else self.y[-1:]
-
-
-def _distance(other: _Line, box: QRectF, xs: NDArray) -> float:
-    """Pixels between a name and another curve, under 0 where it lies on it; `_FAR` at most."""
-    heights = other._within(box.left(), box.right(), xs)
-    if other.x[-1] < box.left() or other.x[0] > box.right():
-        return _FAR
-    gap = np.maximum(box.top() - heights, heights - box.bottom()).min()
-    return float(min(_FAR, gap)) if gap > 0 else -0.5
 
 
 def _x(plot: QRect, times: NDArray, end: float) -> NDArray:
@@ -135,21 +170,18 @@ def _y(plot: QRect, values: NDArray, top: float) -> NDArray:
     return plot.bottom() - values / top * plot.height()
 
 
-def _axes(painter: QPainter, theme: Theme, plot: QRect, ticks: Sequence[str], end: float) -> None:
-    """Three levels and four times; the lines are faint and the figures small."""
+def _axes(painter: QPainter, theme: Theme, plot: QRect, levels: Sequence[tuple[float, str]], end: float) -> None:
+    """Faint lines at round levels (share of the height, words), round times below."""
     small, faint = theme.font("small"), theme.color("text_faint")
-    line = metrics(small).height()
+    line, wide = metrics(small).height(), theme.px(80)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
-    for share, tick in zip((0.0, 0.5, 1.0), ticks, strict=True):
-        y = plot.top() + round(share * plot.height())
+    for share, word in levels:
+        y = plot.bottom() - round(share * plot.height())
         painter.fillRect(QRect(plot.left(), y, plot.width(), 1), theme.color("border"))
-        write(
-            painter, QRect(plot.left() - theme.px(200), y - line // 2, theme.px(194), line), tick, small, faint, RIGHT
-        )
-    for part in range(5):
-        x = plot.left() + round(part / 4 * plot.width())
-        word = f"{end * part / 4:g}" + (" s" if part == 4 else "")
-        where = CENTER if part < 4 else RIGHT
-        wide = theme.px(80)
-        left = x - wide // 2 if part < 4 else x - wide + theme.px(10)
-        write(painter, QRect(left, plot.bottom() + theme.px(4), wide, line), word, small, faint, where)
+        write(painter, QRect(plot.left() - wide - theme.px(6), y - line // 2, wide, line), word, small, faint, RIGHT)
+    times = ticks(end, 7)
+    for time in times:
+        x = plot.left() + round(time / end * plot.width())
+        painter.fillRect(QRect(x, plot.bottom(), 1, theme.px(4)), theme.color("border"))
+        word = f"{time:g} s" if time == times[-1] else f"{time:g}"
+        write(painter, QRect(x - wide // 2, plot.bottom() + theme.px(4), wide, line), word, small, faint, CENTER)

@@ -1,4 +1,4 @@
-"""Both runs of a story on one plot: small multiples over the seconds since each run began, and the verdict."""
+"""Both runs of a story on one plot: small multiples over the seconds since each run began."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtGui import QPainter
 from ui.changes import Kinds
 from ui.contracts import StoryPanel, StoryShown
 from ui.labels import PART
-from ui.paint.labels import RIGHT, advance, metrics, paragraph, wrap, write
+from ui.paint.labels import RIGHT, advance, metrics, write
 from ui.paint.two_runs import Run, draw, span
 from ui.story_strip import RUNS
 from ui.views.painted import PaintedView
@@ -45,13 +45,9 @@ class StoryView(PaintedView):
             self._panel(painter, box, panel, shown)
 
     def _head(self, painter: QPainter, area: QRect, shown: StoryShown) -> int:
-        """The verdict in large letters, and below it which colour is which; returns the height used."""
+        """Which colour is which; the verdict stands in the strip. Returns the height used."""
         theme, px = self.theme, self.theme.px
-        used = 0
-        if shown.verdict:
-            role = "headline" if len(wrap(shown.verdict, theme.font("headline"), area.width())) < 2 else "brand"
-            used = paragraph(painter, area, shown.verdict, theme.font(role), theme.color("text")) + px(4)
-        row = QRect(area.left(), area.top() + used, area.width(), self.line("strong"))
+        row = QRect(area.left(), area.top(), area.width(), self.line("strong"))
         x = row.left()
         for index, name in enumerate(shown.names):
             painter.fillRect(QRect(x, row.center().y() - px(1), px(18), px(3)), theme.color(RUNS[index]))
@@ -62,7 +58,7 @@ class StoryView(PaintedView):
         if shown.note:
             words = f"{shown.note}{PART}{words}"
         write(painter, row.adjusted(x - row.left(), 0, 0, 0), words, theme.font("small"), theme.color("text_faint"))
-        return used + row.height()
+        return row.height()
 
     def _boxes(self, area: QRect, count: int) -> list[QRect]:
         """Two by two where there is room, else one below the other or side by side."""
@@ -97,4 +93,4 @@ class StoryView(PaintedView):
         ]
         every = [Run("", c.times, c.values, theme.color("text")) for p in shown.panels for c in p.curves]
         plot = box.adjusted(0, line + px(6), 0, 0)
-        draw(painter, plot, theme, runs, panel.kind == "dots", span(every), panel.unit)
+        draw(painter, plot, theme, runs, panel.kind == "dots", span(every), panel.unit, panel.top)
