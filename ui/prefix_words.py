@@ -61,7 +61,7 @@ def missing(state: EngineState) -> tuple[str, str]:
     if settings.allocation == "reserved":
         return (
             "Reserved allocation shares nothing",
-            "Each request holds blocks for its longest answer, alone. Set allocation to 'paged' to share prefixes.",
+            "Each request holds blocks for its longest answer, alone. With allocation 'paged' prompts share.",
         )
     return (
         "No full block yet",
