@@ -107,10 +107,10 @@ def test_a_line_lights_its_path(qtbot):
     view = opened(qtbot, sky())
     box, path = view.list.hits[1]
     qtbot.mouseMove(view, QPoint(box.left() + 40, box.center().y()))
-    assert view.lit == path == [(0, 0), (0, 1), (0, 2)]
+    assert view.lit == 1 and path == [(0, 0), (0, 1), (0, 2)]
     view.grab()
     qtbot.mouseMove(view, QPoint(2, 2))
-    assert view.lit == []
+    assert view.lit is None
 
 
 def test_a_cell_tells_where_it_comes_from_and_what_became_of_it(qtbot):

@@ -26,7 +26,7 @@ class BeamsView(PaintedView):
 
     Attributes:
         moment: what is drawn; None where no request had several lanes.
-        lit: the path that is pointed at.
+        lit: the line that is pointed at; None: none.
     """
 
     key = "beams"
@@ -38,7 +38,7 @@ class BeamsView(PaintedView):
     def __init__(self, context: ViewContext, parent=None):
         super().__init__(context, parent)
         self.moment: Moment | None = None
-        self.lit: list[Spot] = []
+        self.lit: int | None = None
         self.grid, self.list = BeamsGrid(self), BeamsList(self)
         self._bars: list[tuple[QRect, str]] = []
         self._chips: list[tuple[QRect, Tree]] = []
@@ -53,7 +53,7 @@ class BeamsView(PaintedView):
             self._tree = None
         tree = self._tree or latest
         if self.moment is None or self.moment.tree is not tree:
-            self.grid.scroll, self.lit = None, []
+            self.grid.scroll, self.lit = None, None
         self.moment = None
         if tree is not None:
             self.moment = Moment.of(tree, cursor.step)
@@ -99,7 +99,8 @@ class BeamsView(PaintedView):
         if strip and blocks:  # what the grid leaves
             strip = beams_blocks.height(self, len(blocks.lanes), room - tall - foot - gap) + gap
         grid = QRect(rest.left(), rest.top(), rest.width(), tall)
-        self.grid.draw(painter, grid, moment, set(self.lit))
+        lit = lines[self.lit].path if self.lit is not None and self.lit < len(lines) else []
+        self.grid.draw(painter, grid, moment, set(lit))
         if not moment.length:
             waits = grid.adjusted(px(220), 0, 0, 0)
             write(painter, waits, "waiting for the first token", theme.font("small"), theme.color("text_faint"), CENTER)
@@ -174,15 +175,15 @@ class BeamsView(PaintedView):
         spot = self._spot(at)
         bar = next((words for box, words in self._bars if box.contains(at)), "")
         self.tip(at, self.tell(spot) if spot is not None else f"<p>{bar}</p>" if bar else "")
-        self._light(next((path for box, path in self.list.hits if box.contains(at)), []))
+        self._light(next((line for line, (box, _) in enumerate(self.list.hits) if box.contains(at)), None))
 
     def leaveEvent(self, event) -> None:
         super().leaveEvent(event)
-        self._light([])
+        self._light(None)
 
-    def _light(self, path: list[Spot]) -> None:
-        if path != self.lit:
-            self.lit = path
+    def _light(self, line: int | None) -> None:
+        if line != self.lit:
+            self.lit = line
             self.update()
 
     def mousePressEvent(self, event) -> None:

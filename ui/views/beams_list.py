@@ -69,7 +69,8 @@ class BeamsList:
     def _step(self) -> int:
         return self._view.line("mono_small") + self._view.theme.px(5)
 
-    def draw(self, painter: QPainter, area: QRect, heads: tuple[str, ...], lines: list[Line], lit: list[Spot]) -> None:
+    def draw(self, painter: QPainter, area: QRect, heads: tuple[str, ...], lines: list[Line], lit: int | None) -> None:
+        """`lit`: the line that is pointed at."""
         view, theme = self._view, self._view.theme
         self.hits = []
         rows = [(line.name, *line.figures) for line in lines]
@@ -77,13 +78,13 @@ class BeamsList:
         widths = [max(view.advance(row[i], "mono_small") for row in (heads, *rows)) + pad for i in range(len(heads))]
         y = area.top()
         self._cells(painter, area, y, heads, "text of the sequence", widths, theme.color("text_faint"))
-        for line, row in zip(lines, rows, strict=True):
+        for index, (line, row) in enumerate(zip(lines, rows, strict=True)):
             y += self._step
             if y + self._step > area.bottom() + 1:
                 return
             box = QRect(area.left(), y, area.width(), self._step)
             self.hits.append((box, line.path))
-            if line.path and line.path == lit:
+            if index == lit:
                 painter.fillRect(box.adjusted(-theme.px(4), 0, theme.px(4), 0), theme.color("hover"))
             mark = QRect(area.left(), y + theme.px(2), theme.px(4), self._step - theme.px(4))
             painter.fillRect(mark, theme.color("selection") if line.best else theme.sequence_color(line.seq))
