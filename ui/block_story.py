@@ -17,12 +17,14 @@ _MOMENTS = ("taken", "hit", "copied on write")
 
 @dataclass(slots=True)
 class Story:
-    """`text`: what the block's tokens say, "" where that isn't known; `seq`: whose block it is, None for nobody's."""
+    """`text`: what the block's tokens say, "" where that isn't known; its place is after the first `head` lines, before
+    what happened to the block. `seq`: whose block it is, None for nobody's."""
 
     title: str
     lines: list[str] = field(default_factory=list)
     text: str = ""
     seq: int | None = None
+    head: int = 0
 
 
 def tell(state: EngineState, block: int, lives: BlockLives | None = None) -> Story:
@@ -32,6 +34,7 @@ def tell(state: EngineState, block: int, lives: BlockLives | None = None) -> Sto
     if kind == FREE:
         story = Story(f"block {block:,} · free")
         story.lines.append("holds nothing")
+        story.head = len(story.lines)
         story.lines += _past(state, block, lives) or [_since(state, block, "free")]
     elif kind == CACHED:
         story = Story(f"block {block:,} · cached", seq=seq)
@@ -40,6 +43,7 @@ def tell(state: EngineState, block: int, lives: BlockLives | None = None) -> Sto
         if entry is not None:
             _found(story, state, entry)
         by = "" if seq is None else f" · of seq {seq}"
+        story.head = len(story.lines)
         story.lines += _past(state, block, lives) or [_since(state, block, "cached") + by]
     else:
         story = _used(state, block, seq, lives)
@@ -72,6 +76,7 @@ def _used(state: EngineState, block: int, owner: int | None, lives: BlockLives |
     if (copied := int(state.copied[block])) and copied >= int(state.since[block]):
         source = int(state.source[block])
         story.lines.append(_since(state, block, "copied on write", copied) + f" · from block {source:,}")
+    story.head = len(story.lines)
     if told := _past(state, block, lives):
         story.lines += told
         return story

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ui.contracts import DeviceMemory, HostMemory
 from ui.explain import size
 
-NEAR = 0.25  # of what was held; where the machine's count moved by more or less, other programs had a part in it
+NEAR = 0.25  # of what was held; where the machine's count moved by more or less, other programs moved it
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Unload:
         if was is None or now is None:
             return f"held {size(held)}, and its process is gone"
         back = now - was
-        words = f"held {size(held)}, {size(back)} came back"
         if abs(back - held) <= NEAR * held:
-            return words
-        return f"{words} by the machine's count, in which other programs have a part; its process is gone"
+            return f"held {size(held)}, {size(back)} came back"
+        moved = f"{size(back)} more" if back >= 0 else f"{size(-back)} less"
+        return f"held {size(held)}, all given back with its process (the machine has {moved} free: others moved too)"

@@ -119,7 +119,7 @@ def card(
     lines += [(line, body, theme.color("text_dim")) for line in story.lines]
     if quote:
         tint = theme.sequence_color(story.seq) if story.seq is not None else theme.color("text")
-        lines.insert(-1, (quote, mono, tint if theme.name == "dark" else theme.color("text")))
+        lines.insert(1 + story.head, (quote, mono, tint if theme.name == "dark" else theme.color("text")))
     heights = [len(wrap(text, font, inner)) * QFontMetrics(font).lineSpacing() for text, font, _ in lines]
     box = QRect(0, 0, inner + 2 * pad, sum(heights) + gap * (len(lines) - 1) + 2 * pad)
     _settle(box, area, cell, theme.px(8))
