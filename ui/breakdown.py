@@ -19,12 +19,13 @@ from ui.explain import size
 
 @dataclass(frozen=True)
 class Part:
-    """`token` is the theme's colour; `note` says where the figure comes from."""
+    """`token` is the theme's colour; `note` tells where the figure comes from; `short` is for where room is scarce."""
 
     token: str
     name: str
     bytes: int
     note: str
+    short: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ def process(
         parts.append(Part("host_pool", "host pool", memory.host_pool, f"{host[0]:,} of {host[1]:,} blocks"))
     files = memory.resident_files
     before = memory.baseline - memory.baseline_files if files else memory.baseline
-    parts.append(Part("baseline", "Python, torch", before, "own pages before the model came"))
+    parts.append(Part("baseline", "Python, torch", before, "own pages before the model came", "Python"))
     if files:
         note = "pages of libraries and files that are mapped: the system takes them back when it needs them"
-        parts.append(Part("slack", "files, mapped", files, note))
+        parts.append(Part("slack", "files, mapped", files, note, "files"))
     own = memory.resident - files
     kept, over = _within([p for p in parts if p.token != "slack"], own, "Python, torch", "KV free", "host pool")
     parts = [*kept, *(p for p in parts if p.token == "slack")]
@@ -81,11 +82,11 @@ def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: i
     if sample.process is not None:
         if sample.process:
             context = max(0, sample.process - sum(part.bytes for part in parts))
-            parts.append(Part("baseline", "CUDA context", context, "this process beyond torch's allocator"))
+            parts.append(Part("baseline", "CUDA context", context, "this process beyond torch's allocator", "context"))
         order = ("allocator slack", "peak activations", "other tensors", "KV free")
         parts, over = _within(parts, sample.process, *order)
     if sample.others is not None:
-        parts.append(Part("cached", "other processes", sample.others, "by NVML"))
+        parts.append(Part("cached", "other processes", sample.others, "by NVML", "others"))
     whole = sum(part.bytes for part in parts) if sample.used is None else sample.used
     parts, more = _within(parts, whole, "other processes", "CUDA context", "allocator slack")
     rest = "used by the driver's count, in no part above"
@@ -111,9 +112,10 @@ def _of_engine(memory: Memory, used: int, cached: int, free: int) -> list[Part]:
         Part("weights", "weights", memory.weights, "the tensors of the model"),
         *_kv(memory.kv_pool, used, cached, free),
         Part("graphs", "graphs", memory.graphs, "captured CUDA graphs"),
-        Part("baseline", "other tensors", other, "allocated beside weights, KV pool and graphs"),
-        Part("host_pool", "peak activations", peak, "the most that a step took beside what stays; kept for the next"),
-        Part("slack", "allocator slack", slack, "reserved from the driver, in no tensor so far"),
+        Part("baseline", "other tensors", other, "allocated beside weights, KV pool and graphs", "tensors"),
+        Part("host_pool", "peak activations", peak, "the most that a step took beside what stays; kept for the next",
+             "step peak"),
+        Part("slack", "allocator slack", slack, "reserved from the driver, in no tensor so far", "slack"),
     ]
 
 
@@ -159,7 +161,7 @@ def _close(scope: str, parts: list[Part], whole: int, over: int, name: str, note
     """`parts` come to `whole` at most."""
     rest = whole - sum(part.bytes for part in parts)
     assert rest >= 0
-    return Breakdown(scope, (*parts, Part("rest", name, rest, note)), whole, over)
+    return Breakdown(scope, (*parts, Part("rest", name, rest, note, "rest")), whole, over)
 
 
 def _blocks(count: int) -> str:

@@ -165,3 +165,17 @@ def test_what_is_reserved_and_empty_is_hatched_in_the_bar(qtbot):
 
     assert colours(box.left() + 2, box.center().x() - 4) == {view.theme.color("kv_used").name()}
     assert view.theme.color("panel").name() in colours(box.center().x() + 4, box.right() - 1)
+
+
+def test_a_narrow_panel_still_lists_every_part_of_a_card_and_their_sum(qtbot):
+    context = with_card(scene())
+    memory = context.mirror.live.memory
+    base = memory.weights + memory.kv_pool
+    context.mirror.live.memory = msgspec.structs.replace(
+        memory, graphs=64 << 20, allocated=base + (90 << 20), peak=base + (300 << 20), reserved=base + (400 << 20)
+    )
+    view = show(qtbot, MemoryView(context), 321, 215)
+    view.grab()
+    listed = {part.name for box, part in view._hits if box.top() != view._hits[0][0].top()}
+    assert listed == {part.name for part in view.shown.parts} >= {"CUDA context", "peak activations", "driver"}
+    assert max(box.bottom() for box, _ in view._hits) <= view.height() - view.line() - 10

@@ -104,7 +104,9 @@ class MemoryView(PaintedView):
             part for part in shown.parts if part.bytes or part.token in ("kv_used", "kv_cached", "kv_free", "rest")
         ]
         wide, tight = line + theme.px(4), line
-        columns = 2 if inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * wide else 1
+        crowded = room < len(names) * tight + line + theme.px(4)  # with the sum below
+        two = inner.width() >= theme.px(380) and room < (len(names) + len(foot)) * wide
+        columns = 2 if two or (crowded and inner.width() >= theme.px(240)) else 1
         rows = -(-len(names) // columns)
         # what gives way first: the space between rows, then lines of the foot, the sum last
         for pitch, lines in [(pitch, lines) for lines in range(len(foot), -1, -1) for pitch in (wide, tight)]:
@@ -230,9 +232,10 @@ class MemoryView(PaintedView):
         theme = self.theme
         small = theme.font("small")
         rows = -(-len(parts) // columns)
-        gap = theme.px(20)
+        gap = theme.px(20) if area.width() >= theme.px(380) else theme.px(12)
         width = (area.width() - gap * (columns - 1)) // columns
         share_width = self.advance("100 %") + theme.px(8)
+        role = "body" if width >= theme.px(170) else "small"
         for index, part in enumerate(parts):
             column, row = divmod(index, rows)
             spot = QRect(area.left() + column * (width + gap), area.top() + row * pitch, width, pitch)
@@ -247,15 +250,17 @@ class MemoryView(PaintedView):
             if part.token == "kv_free":
                 painter.setPen(theme.pen("text_faint"))
                 painter.drawRect(swatch.adjusted(0, 0, -1, -1))
-            text = spot.adjusted(side + theme.px(8), 0, -theme.px(2), 0)
+            near = theme.px(8 if role == "body" else 5)
+            text = spot.adjusted(side + near, 0, -theme.px(2), 0)
             value = explain.size(part.bytes)
             if width >= theme.px(220) and shown.total:
                 share = f"{100 * part.bytes / shown.total:.0f} %"
                 write(painter, text, share, small, theme.color("text_faint"), RIGHT)
                 text.adjust(0, 0, -share_width, 0)
             value_width = write(painter, text, value, theme.font("strong"), theme.color("text"), RIGHT)
-            text.adjust(0, 0, -value_width - theme.px(8), 0)
-            used = write(painter, text, part.name, theme.font("body"), theme.color("text"))
+            text.adjust(0, 0, -value_width - near, 0)
+            name = part.name if self.advance(part.name, role) <= text.width() else part.short or part.name
+            used = write(painter, text, name, theme.font(role), theme.color("text"))
             text.adjust(used + theme.px(10), 0, 0, 0)
             if text.width() > self.advance(part.note):
                 write(painter, text, part.note, small, theme.color("text_faint"))
