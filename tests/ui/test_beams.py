@@ -73,7 +73,8 @@ def test_a_dead_branch_is_grey_and_a_living_one_has_its_hue(qtbot):
 
     assert inside((1, 1)).rgb() == panel != inside((1, 2)).rgb()  # "The sky" died, " red" lives in the same lane
     assert inside((1, 2)).rgb() == blend(view.theme.sequence_color(41), view.theme.color("panel"), LIVING).rgb()
-    assert (1, 1) not in view.moment.alive and (1, 1) not in view.moment.parents
+    assert (1, 1) not in view.moment.alive and not view.moment.continued((1, 1))
+    assert view.moment.continued((0, 1)) and view.moment.continued((2, 1))
 
 
 def test_the_past_is_shown_as_it_was(qtbot):

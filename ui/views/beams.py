@@ -6,13 +6,14 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QWheelEvent
 
 from ui import explain
+from ui.branch_moment import Moment
 from ui.branches import Spot, Tree
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.lane_blocks import lane_blocks
 from ui.paint.labels import CENTER, Key, legend, legend_width, write
 from ui.views import beams_blocks
-from ui.views.beams_grid import BeamsGrid, Moment, shown
+from ui.views.beams_grid import BeamsGrid, shown
 from ui.views.beams_list import BeamsList, lines_of
 from ui.views.painted import PaintedView
 

@@ -7,14 +7,13 @@ brightly. The prompt stands before the first position; while the request runs, t
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
 from PySide6.QtCore import QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPen
 
 from ui import explain
-from ui.branches import Spot, Tree
-from ui.lane_blocks import LaneBlocks
+from ui.branch_moment import Moment
+from ui.branches import Spot
 from ui.paint.labels import CENTER, LEFT, paragraph, write
 from ui.views.painted import PaintedView
 
@@ -25,43 +24,6 @@ GAP = 20  # between positions, where curves are
 LOWEST, HIGHEST = 20, 58  # a row
 CELL = 36  # the highest cell
 LIVING, BRIGHT = 0.18, 0.34  # share of its hue in a living cell, and in one of the path that is lit
-
-
-@dataclass(slots=True)
-class Moment:
-    """What is drawn: one tree as it stood after a step.
-
-    Attributes:
-        lit: a path that is pointed at; else the best one found, where one was.
-    """
-
-    tree: Tree
-    step: int
-    length: int
-    alive: set[Spot]
-    ends: set[Spot]
-    parents: set[Spot]  # cells that another continues
-    best: set[Spot]
-    marks: dict[Spot, list[int]] = field(default_factory=dict)  # ranks of the hypotheses that end after a cell
-    blocks: LaneBlocks | None = None
-
-    @classmethod
-    def of(cls, tree: Tree, step: int) -> Moment:
-        length = tree.length(step)
-        ends = set(tree.ends(step))
-        over = bool(tree.over) and step >= tree.over
-        made = cls(tree, step, length, tree.alive(step), set() if over else ends, set(), set())
-        for index in tree.lanes:
-            for position in range(1, length):
-                cell = tree.cell((index, position))
-                if cell is not None and cell.step <= step:
-                    made.parents.add((cell.parent, position - 1))
-        if over:
-            for rank, path in enumerate(tree.paths):
-                if path:
-                    made.marks.setdefault(path[-1], []).append(rank)
-            made.best = set(tree.paths[0]) if tree.paths else set()
-        return made
 
 
 class BeamsGrid:
@@ -81,6 +43,8 @@ class BeamsGrid:
         self.furthest = 0
         self.shown_from = 0  # the scroll in force
         self._lefts: list[int] = []
+        self._widths: list[int] = []
+        self._widths_of: object = None
         self._rows: dict[int, int] = {}
         self._high = 0
         self._role = "mono_small"
@@ -128,14 +92,11 @@ class BeamsGrid:
 
     def _place(self, grid: QRect, moment: Moment) -> None:
         """The left end of each position, and of the one after the last."""
-        view, theme, tree = self._view, self._view.theme, moment.tree
-        gap, low, high = theme.px(GAP), theme.px(NARROWEST), theme.px(WIDEST)
+        theme, gap = self._view.theme, self._view.theme.px(GAP)
         x, lefts = theme.px(PROMPT) + gap, []
-        for position in range(moment.length):
+        for width in self._measured(moment):
             lefts.append(x)
-            texts = [shown(cell.text) for lane in tree.lanes if (cell := tree.cell((lane, position))) is not None]
-            widest = max((view.advance(text, self._role) for text in texts), default=0)
-            x += min(high, max(low, widest + theme.px(12))) + gap
+            x += width + gap
         lefts.append(x)
         end = x - gap + theme.px(46)  # room for the ranks after the last cells
         self.furthest = max(0, end - grid.width())
@@ -147,6 +108,20 @@ class BeamsGrid:
         self.shown_from = max(0, min(self.furthest, wanted))
         self._start = grid.left() - self.shown_from
         self._lefts = [self._start + left for left in lefts]
+
+    def _measured(self, moment: Moment) -> list[int]:
+        """Width of each position's cells. Kept where every lane has its token already."""
+        view, theme, tree = self._view, self._view.theme, moment.tree
+        key = (tree, self._role, theme.scale)
+        if key != self._widths_of:
+            self._widths, self._widths_of = [], key
+        written = [len(lane.cells) for lane in tree.lanes.values() if not lane.ended]
+        for position in range(max(0, min([len(self._widths), *written]) - 1), moment.length):
+            texts = [shown(cell.text) for lane in tree.lanes if (cell := tree.cell((lane, position))) is not None]
+            widest = max((view.advance(text, self._role) for text in texts), default=0)
+            width = min(theme.px(WIDEST), max(theme.px(NARROWEST), widest + theme.px(12)))
+            self._widths[position:] = [width]
+        return self._widths[: moment.length]
 
     def reveal(self, path: list[Spot], width: int) -> None:
         """Scroll so that the end of a path stands in the middle of so many pixels."""
@@ -268,7 +243,7 @@ class BeamsGrid:
         ranks = moment.marks.get(spot)
         if ranks:
             self._draw_ranks(painter, box, ranks)
-        elif spot not in moment.parents and spot not in moment.ends:
+        elif spot not in moment.ends and not moment.continued(spot):
             self._draw_cross(painter, QPoint(box.right() + theme.px(5), box.center().y()))
         if view.context.selection.seq == moment.tree.lanes[spot[0]].seq and spot in moment.ends:
             painter.fillRect(QRect(box.left(), box.bottom() + 1, box.width(), theme.px(2)), theme.color("selection"))
