@@ -60,7 +60,7 @@ def draw(
             painter.setPen(QPen(theme.color("selection"), 1) if shared else Qt.PenStyle.NoPen)
             painter.setBrush(blend(hue, theme.color("panel"), 0.75 if shared else 0.45))
             painter.drawRect(box.adjusted(0, 0, -1, -1) if shared else box)
-            if box.height() >= view.line("mono_small") - theme.px(2):
+            if box.height() >= view.line("mono_small"):
                 ink = theme.ink_on(painter.brush().color())
                 write(painter, box, str(held.block), theme.font("mono_small"), ink, CENTER)
             seqs = ", ".join(str(tree.lanes[lane].seq) for lane in held.lanes)
