@@ -51,6 +51,7 @@ class PrefixView(View):
         if kinds & Kinds.THEME:
             self.area.restyle()
             self.legend.restyle()
+            self.answer.updateGeometry()
         state = self.context.cursor.state
         self.area.refresh(reveal=bool(kinds & Kinds.SELECTION))
         there, count = bool(self.area.rows), state.prefixes.count
@@ -74,8 +75,6 @@ class PrefixView(View):
 # redraws a second by blocks in the tree: 10 are as many as can be read, and building a large one takes time
 _RATES = ((100_000, 0.2), (10_000, 4.0), (0, 10.0))
 _LOOKS = (("used", "used"), ("cached", "cached, idle"), ("shared", "shared"), ("hit", "hit"))
-
-
 _LABEL = "hit rate"
 
 

@@ -15,15 +15,19 @@ from PySide6.QtGui import QColor, QFontMetrics, QImage, QPainter
 
 from ui import explain
 from ui.blocks import Blocks
+from ui.paint.cell_image import Colours
 from ui.paint.cells import Grid
 from ui.paint.labels import RIGHT, advance, put, write
 from ui.prefix_tree import Row, Run, text_of, used
 from ui.state import EngineState
+from ui.theme import SEQUENCE_HUES as HUES
 from ui.theme import Theme
 from ui.views.pool_image import PoolImage
 from ui.views.pool_shades import Shades, rank
 
 _DEEPEST = 8  # levels that are set in further; below it the tree goes straight down
+_ENDS = 200  # characters at each end of a text that a line may have room for
+_KEPT = 500  # elided texts, and strips of blocks that no longer change
 _NARROW, _WIDE = 5, 12  # px, pitch of a cell: narrower ones can't be told apart, wider ones tell no more
 
 
@@ -65,7 +69,13 @@ class RowPainter:
         self._shades = Shades(theme)
         self._image = PoolImage(self._shades)
         self._small, self._mono = theme.font("small"), theme.font("mono_small")
-        self.height = QFontMetrics(self._mono).height() + theme.px(8)
+        self._measure = QFontMetrics(self._mono)
+        self._elided: dict[tuple[str, int], str] = {}
+        self._strips: dict[tuple[object, ...], tuple[Colours, QImage]] = {}
+        self._trunk_colour = theme.mix("text_faint", 0.45)
+        hues = [theme.sequence_color(hue) for hue in range(HUES)]
+        self._chips = [[(hue, theme.ink_on(hue)) for hue in tones] for tones in (hues, [h.darker(160) for h in hues])]
+        self.height = self._measure.height() + theme.px(8)
         self._tall = self.height - theme.px(7)
 
     def columns(self, width: int, longest: int, newest: int, most: int) -> Columns:
@@ -113,8 +123,7 @@ class RowPainter:
         if run.lost:
             text = f"(evicted) … {text}"
         room = columns.strip - x - theme.px(14)
-        measure = QFontMetrics(self._mono)
-        shown = measure.elidedText(text, Qt.TextElideMode.ElideMiddle, room)
+        shown = self._fitted(text, room)
         wide = put(painter, x, box.top(), box.height(), shown, self._mono, ink) if len(shown) > 2 else 0
         middle = box.center().y()
         left = x + wide + theme.px(5)
@@ -127,24 +136,36 @@ class RowPainter:
     def paint_more(self, painter: QPainter, box: QRect, columns: Columns, row: Row) -> None:
         """The line that stands for the branches left out."""
         theme = self._theme
-        self._guides(painter, box, columns, row, theme.mix("text_faint", 0.45), True)
+        self._guides(painter, box, columns, row, self._trunk_colour, True)
         branches = "branch" if row.hidden == 1 else "branches"
         words = f"and {row.hidden:,} more {branches} · {explain.count(row.blocks, 'block')} · click to show more"
         spot = box.adjusted(self.text_left(row, columns), 0, columns.end - box.width(), 0)
         write(painter, spot, words, self._small, theme.color("text_faint"))
+
+    def _fitted(self, text: str, room: int) -> str:
+        """Elided in its middle. Finding out where is the dearest part of a line, so it is kept."""
+        if len(text) > 2 * _ENDS:
+            text = f"{text[:_ENDS]}…{text[-_ENDS:]}"
+        found = self._elided.get((text, room))
+        if found is None:
+            if len(self._elided) >= _KEPT:
+                self._elided.clear()
+            found = self._measure.elidedText(text, Qt.TextElideMode.ElideMiddle, room)
+            self._elided[text, room] = found
+        return found
 
     def _edge_colour(self, run: Run, lit: bool, flashing: bool, seq: int | None) -> QColor:
         if flashing:
             return self._theme.color("selection")
         if lit and seq is not None:
             return self._theme.sequence_color(seq)
-        return self._theme.color("text_faint") if run.reused else self._theme.mix("text_faint", 0.45)
+        return self._theme.color("text_faint") if run.reused else self._trunk_colour
 
     def _guides(
         self, painter: QPainter, box: QRect, columns: Columns, row: Row, colour: QColor, dashed: bool
     ) -> None:  # fmt: skip
         """The trunks that pass by, and the branch that leads here."""
-        middle, trunk = box.center().y(), self._theme.mix("text_faint", 0.45)
+        middle, trunk = box.center().y(), self._trunk_colour
         for level, goes_on in enumerate(row.guides):
             if goes_on and level < _DEEPEST:
                 x = self._trunk(level, columns)
@@ -170,6 +191,22 @@ class RowPainter:
     def _strip(
         self, painter: QPainter, box: QRect, state: EngineState, run: Run, columns: Columns, chosen: Chosen
     ) -> None:
+        latest = int(max(times[run.blocks].max() for times in (state.changed, state.hit, state.copied)))
+        if state.step - latest <= self._image.flash:  # something may still fade
+            painter.drawImage(box.topLeft(), self._picture(state, run, columns, chosen)[1])
+            return
+        marks = [mark if mark is not None and mark in run.blocks else None for mark in (chosen.block, chosen.pointed)]
+        lit = np.isin(run.blocks, chosen.blocks).tobytes() if len(chosen.blocks) else b""
+        key = (run.blocks.tobytes(), latest, columns.cells, columns.pitch, lit, *marks)
+        found = self._strips.get(key)
+        if found is None:
+            if len(self._strips) >= _KEPT:
+                self._strips.clear()
+            found = self._strips[key] = self._picture(state, run, columns, chosen)
+        painter.drawImage(box.topLeft(), found[1])
+
+    def _picture(self, state: EngineState, run: Run, columns: Columns, chosen: Chosen) -> tuple[Colours, QImage]:
+        """The strip, and the pixels that it is a picture of."""
         blocks = shown_blocks(state, run, columns)
         grid = Grid(len(blocks), len(blocks), columns.pitch, self._tall)
         self._image.follow(_Strip(state, blocks))
@@ -180,7 +217,7 @@ class RowPainter:
         marks = [None if mark is None else places.get(mark) for mark in (chosen.block, chosen.pointed)]
         pixels = self._image.render(grid, grid.visible(0, 0, *grid.size), selected, *marks)
         rows, wide = pixels.shape
-        painter.drawImage(box.topLeft(), QImage(pixels.data, wide, rows, 4 * wide, QImage.Format.Format_RGB32))
+        return pixels, QImage(pixels.data, wide, rows, 4 * wide, QImage.Format.Format_RGB32)
 
     def _count(self, painter: QPainter, box: QRect, columns: Columns, run: Run, ink: QColor) -> None:
         room = columns.held - columns.count - self._theme.px(8)
@@ -196,17 +233,12 @@ class RowPainter:
             return
         chips = self.chips(box, columns, seqs)
         for seq, chip in chips:
-            colour = self._chip_colour(seq, aside)
+            colour, ink = self._chips[aside][seq % HUES]
             painter.fillRect(chip, colour)
-            put(painter, chip.left() + theme.px(3), chip.top(), chip.height(), f"{seq}", self._small,
-                theme.ink_on(colour))  # fmt: skip
+            put(painter, chip.left() + theme.px(3), chip.top(), chip.height(), f"{seq}", self._small, ink)
         if len(seqs) > 1 or not chips:
             put(painter, x, box.top(), box.height(), f"×{len(seqs):,}", self._small,
                 theme.color("text_faint" if aside else "text"))  # fmt: skip
-
-    def _chip_colour(self, seq: int, aside: bool) -> QColor:
-        colour = self._theme.sequence_color(seq)
-        return colour.darker(160) if aside else colour
 
     def chips(self, box: QRect, columns: Columns, seqs: list[int]) -> list[tuple[int, QRect]]:
         """Each sequence that has room, and where it stands."""
