@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 # allocated for a sequence; got back from the prefix cache; got while in use; let go of and kept for hits; its contents
-# gone for another sequence's; let go of and not kept; what was evicted from it is there again, elsewhere perhaps
-TAKEN, REUSED, SHARED, LET_GO, EVICTED, FREED, AGAIN = 0, 1, 2, 3, 4, 5, 6
+# gone for another sequence's; let go of and not kept; what was evicted from it is there again, elsewhere perhaps;
+# filled with a copy of another block, which stands in the place of `owner`
+TAKEN, REUSED, SHARED, LET_GO, EVICTED, FREED, AGAIN, COPIED = 0, 1, 2, 3, 4, 5, 6, 7
 
 EVENT = np.dtype([
     ("step", "<i4"),

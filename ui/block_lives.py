@@ -6,7 +6,7 @@ sequence gets it by its contents (a prefix hit, or sharing one in use).
 
     kv_block_lifetime     from its allocation until its contents were gone
     idle_before_evict     from its last touch until it was evicted
-    kv_block_reuse_gap    from one touch to the next (vLLM: reuse_gap)
+    reuse_gap             from one touch to the next
 
 So an evicted block's lifetime is the sum of its gaps and its idle time. As in vLLM a touch is a moment: idle time
 counts from when the block was last handed out, work of its last owner included. How long nobody held it is beside it,
@@ -15,8 +15,9 @@ touches, the allocation included, and not of the last four; and a block that is 
 or no prefix cache) ends there, as `freed`, and not when it is next given away.
 
 Times are those of the record, on the engine clock: what happens in a step happens at its start. A block that is given
-and let go of within one step leaves no trace in the records. Of blocks already alive when the window came, or when
-records were lost, the beginning isn't known, and what hangs on it isn't counted.
+and let go of within one step leaves no trace in the records. Samples and beams that fork refer to their parent's blocks
+without asking the cache for them: that is no touch. Of blocks already alive when the window came, or when records were
+lost, the beginning isn't known, and what hangs on it isn't counted.
 
 What was evicted may be asked for again: then its tokens are computed once more, or brought back from the host, and a
 block with the same hash is findable again. `again` counts from the eviction until then.
@@ -29,10 +30,25 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.records import BLOCK, CACHE, CACHED, FREE, HIT, NONE, SEAL, USED, Between, Keyframe, StepRecord, unpack
+from engine.records import (
+    BLOCK,
+    CACHE,
+    CACHED,
+    COPY,
+    FREE,
+    HIT,
+    NONE,
+    SEAL,
+    USED,
+    Between,
+    Forked,
+    Keyframe,
+    StepRecord,
+    unpack,
+)
 from engine.records import EVICTED as EVICTED_ENTRY
 from ui import log_bins
-from ui.block_events import AGAIN, EVICTED, FREED, LET_GO, REUSED, SHARED, TAKEN, BlockEvents
+from ui.block_events import AGAIN, COPIED, EVICTED, FREED, LET_GO, REUSED, SHARED, TAKEN, BlockEvents
 from ui.latency import SECOND, Samples
 
 KEPT = 50_000  # samples of each: a minute of 800 evictions a second
@@ -104,7 +120,7 @@ class BlockLives:
         self._touch_clock = np.full(num_blocks, UNKNOWN, np.int64)
         self.reuses = np.zeros(num_blocks, np.uint32)
 
-    def take(self, frame: Keyframe) -> None:
+    def follow(self, frame: Keyframe) -> None:
         """Begin anew from a keyframe that doesn't follow on what was seen: whoever lives was born unseen."""
         self.start(len(frame.state))
         self.state[:] = np.frombuffer(frame.state, np.uint8)
@@ -115,26 +131,30 @@ class BlockLives:
         self._hash[sealed["block"].astype(np.intp)] = sealed["hash"]
 
     def step(self, record: StepRecord) -> None:
-        self._resize(record.settings.kv_blocks, record.step, record.clock)
-        if record.cache:
-            self._entries(unpack(record.cache, CACHE), record.step, record.clock)
-        if record.blocks:
-            self._changes(unpack(record.blocks, BLOCK), record.step, record.clock)
-        if record.sealed:
-            self._seals(unpack(record.sealed, SEAL), record.step, record.clock)
+        self._take(record, record.step, record.cache)
 
     def between(self, record: Between) -> None:
-        self._resize(record.settings.kv_blocks, record.after, record.clock)
-        if record.blocks:
-            self._changes(unpack(record.blocks, BLOCK), record.after, record.clock)
-        if record.sealed:
-            self._seals(unpack(record.sealed, SEAL), record.after, record.clock)
+        self._take(record, record.after, b"")
 
     @property
     def nbytes(self) -> int:
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     # --- within ---
+
+    def _take(self, record: StepRecord | Between, step: int, cache: bytes) -> None:
+        clock = record.clock
+        self._resize(record.settings.kv_blocks, step, clock)
+        if cache:
+            self._entries(unpack(cache, CACHE), step, clock)
+        if record.blocks:
+            forked = any(isinstance(event, Forked) for event in record.events)
+            self._changes(unpack(record.blocks, BLOCK), step, clock, forked)
+        if record.copies:
+            copies = unpack(record.copies, COPY)
+            self.events.add(step, clock, COPIED, copies["block"], copies["seq"], copies["source"])
+        if record.sealed:
+            self._seals(unpack(record.sealed, SEAL), step, clock)
 
     def _entries(self, entries: NDArray, step: int, clock: int) -> None:
         """What the prefix cache did, in order: of each block one entry at a time."""
@@ -182,16 +202,18 @@ class BlockLives:
         self.state[blocks[hit]], self._owner[blocks[hit]] = USED, entries["seq"][hit]
         self._refcount[blocks] = np.where(hit, 1, self._refcount[blocks] + 1)
 
-    def _changes(self, change: NDArray, step: int, clock: int) -> None:
-        """Final values of blocks, after what the prefix cache did."""
+    def _changes(self, change: NDArray, step: int, clock: int, forked: bool) -> None:
+        """Final values of blocks, after what the prefix cache did. Where sequences forked, a block may live on though
+        its only holder left, or though it holds less than before."""
         change = change[change["block"] < len(self.state)]
         blocks, state, owner = change["block"].astype(np.intp), change["state"], change["owner"]
         was, had = self.state[blocks], self._owner[blocks]
         # let go of and given away again in between: fewer tokens than before, another owner of what only one had held,
         # or in use without a hit
-        anew = (change["filled"] < self._filled[blocks]) | (
-            (owner != had) & (state == USED) & ((was == CACHED) | (self._refcount[blocks] <= 1))
-        )
+        alone = (self._refcount[blocks] <= 1) & (not forked)
+        anew = (owner != had) & (state == USED) & ((was == CACHED) | alone)
+        if not forked:
+            anew |= change["filled"] < self._filled[blocks]
         anew &= (was != FREE) & (state != FREE)
         gone = ((was != FREE) & (state == FREE)) | anew
         fresh = ((was == FREE) & (state != FREE)) | anew

@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.records import CACHED, FREE
 from ui import explain
-from ui.block_events import AGAIN, EVICTED, FREED, LET_GO, REUSED, SHARED, TAKEN
+from ui.block_events import AGAIN, COPIED, EVICTED, FREED, LET_GO, REUSED, SHARED, TAKEN
 from ui.block_lives import UNKNOWN, BlockLives
 from ui.latency import SECOND
 from ui.state import EngineState
@@ -41,7 +41,9 @@ def past(lives: BlockLives, state: EngineState, block: int) -> list[str]:
 
 def _begin(lives: BlockLives, state: EngineState, block: int, events: np.ndarray, first: int) -> str:
     if first < len(events):
-        return f"allocated {_ago(events[first], state)} by seq {events[first]['seq']}"
+        copies = events[first:][events[first:]["kind"] == COPIED]
+        copied = f", for a copy of block {copies[0]['owner']:,} before writing to it" if len(copies) else ""
+        return f"allocated {_ago(events[first], state)} by seq {events[first]['seq']}{copied}"
     if block < len(lives.born) and UNKNOWN < lives.born[block] <= state.step:  # the event has fallen out
         when = {"step": int(lives.born[block]), "clock": int(lives.born_clock[block])}
         return f"allocated {_ago(when, state)} by seq {lives.maker[block]}"

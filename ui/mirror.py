@@ -209,7 +209,7 @@ class Mirror:
             self.history.mark(frame.step, frame.clock, old, frame.settings)
         if not self._whole or differing:
             self._snapshots.start(self.live)
-            self.history.lives.take(frame)
+            self.history.lives.follow(frame)
         self._whole = True
         return _STATE
 

@@ -50,7 +50,7 @@ class Driven:
     def end(self, seq: int) -> None:
         drop(self.pool, self.live.pop(seq))
 
-    def tell(self) -> None:
+    def tell(self, *events: r.Event) -> None:
         """The step's record."""
         blocks, tables = self.pool.drain()
         pool = self.pool
@@ -58,12 +58,12 @@ class Driven:
                   for block, index, seq, whole, parent, _ in pool.take_seal_notes()]  # fmt: skip
         self.mirror.apply(r.StepRecord(
             v=r.SCHEMA, step=self._step, start=self._clock, clock=self._clock, end_clock=self._clock + 1,
-            timing=r.Timing(), rows=b"", blocks=blocks.tobytes(), tables=r.pack(tables, r.TABLE), events=[],
+            timing=r.Timing(), rows=b"", blocks=blocks.tobytes(), tables=r.pack(tables, r.TABLE),
             bound="no_work", running=0, waiting=0, used=pool.used_count, cached=pool.cached_count,
             free=pool.free_count, emitted=b"", text=[], drafts=b"", draft_text=[],
             settings=settings(kv_blocks=pool.num_blocks, block_size=SIZE), budget=r.StepBudget(tokens=0),
             cache=r.pack(pool.take_cache_notes(), r.CACHE), sealed=r.pack(sealed, r.SEAL),
-            sealed_text=[""] * len(sealed),
+            sealed_text=[""] * len(sealed), copies=r.pack(pool.take_copy_notes(), r.COPY), events=events,
         ))  # fmt: skip
 
 
@@ -211,11 +211,11 @@ class Witness:
     def __init__(self, pool: BlockPool):
         self.lifetimes, self.freed, self.idle, self.gaps = [], [], [], []
         born, touched = {}, {}
-        take, evict, free, attach = pool._take, pool._evict, pool._free_now, pool.attach
+        own, evict, free, attach = pool._own, pool._evict, pool._free_now, pool.attach
 
-        def taken(s, block):
+        def owned(block, seq):
             born[block] = touched[block] = (pool.step, pool.clock)
-            take(s, block)
+            own(block, seq)
 
         def evicted(seq):
             block = evict(seq)
@@ -234,7 +234,7 @@ class Witness:
                 touched[block] = (pool.step, pool.clock)
             attach(s, blocks)
 
-        pool._take, pool._evict, pool._free_now, pool.attach = taken, evicted, freed, attached
+        pool._own, pool._evict, pool._free_now, pool.attach = owned, evicted, freed, attached
 
 
 def pairs(measure) -> Counter:
@@ -242,8 +242,8 @@ def pairs(measure) -> Counter:
                        measure.steps.value.astype(int).tolist(), strict=True))  # fmt: skip
 
 
-@pytest.mark.parametrize("draft_method", ["off", "ngram"])
-def test_a_busy_engine_against_what_its_pool_did(draft_method: str) -> None:
+@pytest.mark.parametrize(("draft_method", "shared"), [("off", False), ("ngram", False), ("off", True)])
+def test_a_busy_engine_against_what_its_pool_did(draft_method: str, shared: bool) -> None:
     """Hits, sharing, evictions, preemptions in a tight pool. Only lives within one step may be missing."""
     live = settings(kv_blocks=24, block_size=8, max_batch=6, draft_method=draft_method)
     config = EngineConfig(settings=live, block_size=8, seed=5)
@@ -253,7 +253,10 @@ def test_a_busy_engine_against_what_its_pool_did(draft_method: str) -> None:
     heads = [rng.integers(0, 8, 24).tolist() for _ in range(3)]
     for number in range(60):
         tokens = heads[number % 3][: int(rng.integers(8, 25))] + rng.integers(0, 8, int(rng.integers(1, 9))).tolist()
-        request = r.Request(number=number, token_ids=tokens, max_tokens=int(rng.integers(2, 30)), ignore_eos=True)
+        several = {"n": int(rng.integers(1, 4))} if shared else {}
+        request = r.Request(
+            number=number, token_ids=tokens, max_tokens=int(rng.integers(2, 30)), ignore_eos=True, **several
+        )
         source.send(r.Submit(id=source.next_id(), request=request))
         for _ in range(4):
             mirror.apply_all(source.poll())
@@ -334,6 +337,32 @@ def test_what_was_evicted_and_asked_for_again_is_told_where_it_was() -> None:
     d.run(4, [1] * 5, 5)  # a hit, and nothing that was evicted
     d.tell()
     assert d.lives.again.total == 1
+
+
+def test_forks_end_no_life_and_copies_on_write_are_told() -> None:
+    d = Driven()
+    d.at(1.0)
+    d.run(1, [7] * 6, 6)
+    d.tell()
+    d.at(2.0)
+    child = d.live[2] = sequence(2, [7] * 6)
+    d.pool.share(child, d.live[1])
+    child.computed = 6
+    d.tell(r.Forked(seq=2, parent=1, known=6, computed=6, shared=2, running=True, limit=9))
+    assert d.lives.gap.total == 0 and d.lives.born.tolist()[:2] == [1, 1]
+    d.at(3.0)
+    d.pool.copy(d.live[1])  # block 1, which both hold, is about to be written to by seq 1
+    d.tell()
+    told = tell(d.mirror.live, 2, d.lives).lines
+    assert told[-1] == "allocated at step 3, in this step by seq 1, for a copy of block 1 before writing to it"
+    d.at(4.0)
+    d.end(1)
+    third = d.live[3] = sequence(3, [7] * 6)
+    d.pool.share(third, child)
+    d.end(2)  # as beams do: another holder outlives the one before it, within a step
+    d.tell(r.Forked(seq=3, parent=2, known=6, computed=6, shared=2, running=True, limit=9))
+    assert d.mirror.live.owner[1] == 3 and d.lives.born.tolist()[:2] == [1, 1]
+    assert seconds(d.lives.freed) == [1.0]  # the copy
 
 
 def test_bins_of_the_axis() -> None:
