@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from app.fitting import fit, given
-    from app.headless import EngineFailed, tell
+    from app.headless import EngineFailed, running, tell
     from app.stories import script
 
     stories, problems = script.load()
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"there is no story '{args.name}' (there are: {', '.join(one.key for one in stories)})")
     config = fit(engine_config(args), given(args.set))
     try:
-        player = play(story, config, None if args.json else _print)
+        with running(config, NAME) as client:
+            player = play(client, story, None if args.json else _print)
     except EngineFailed as failure:
         tell(NAME, str(failure))
         return 1
@@ -55,29 +57,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def play(story, config, say=None):
-    """The player after the story's end. `say` is called with each caption. Raises EngineFailed."""
-    from app.headless import check, running
+def play(client, story, say=None):
+    """The player after the story's end, told to an engine that is ready. `say` is called with its captions. Raises
+    EngineFailed."""
+    from app.headless import check
     from app.stories.asks import Draw
     from app.stories.play import Player
     from app.workload.prompts import PromptSet
 
-    numbers = iter(range(1, 1_000_000))
-    with running(config, NAME) as client:
-        player = Player(client, Draw(PromptSet.load()), lambda: next(numbers), _Nothing(), reading=0.0)
-        player.take([client.ready])
-        player.start(story)
-        told = ""
-        while player.going:
-            client.wait(PAUSE)
-            messages = client.poll()
-            for message in messages:
-                check(message)
-            for turn in (lambda m=messages: player.take(m), lambda: player.tick(time.monotonic())):
-                turn()
-                if say is not None and player.caption != told:
-                    told = player.caption
-                    say(told)
+    numbers = itertools.count(1)
+    player = Player(client, Draw(PromptSet.load()), lambda: next(numbers), _Nothing(), reading=0.0)
+    player.take([client.ready])
+    player.start(story)
+    told = ""
+    while player.going:
+        client.wait(PAUSE)
+        messages = client.poll()
+        for message in messages:
+            check(message)
+        for turn in (lambda m=messages: player.take(m), lambda: player.tick(time.monotonic())):
+            turn()
+            # captions while requests run are filled anew with every step; on paper the others are enough
+            if say is not None and player.stage != "running" and player.caption != told:
+                told = player.caption
+                say(told)
     return player
 
 

@@ -51,6 +51,8 @@ class Draw:
                 max_tokens=ask.max_tokens if isinstance(ask.max_tokens, int) else rng.randint(*ask.max_tokens),
                 stop=ask.stop,
                 ignore_eos=ask.ignore_eos,
+                n=ask.n,
+                beams=ask.beams,
                 sampling=Sampling(temperature=0.0),
                 label=LABEL,
             )

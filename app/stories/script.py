@@ -49,6 +49,8 @@ class Ask(_Part, kw_only=True):
     system: str = ""  # name of a system message in assets/prompts/systems.json
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | list[int]  # or [least, most], drawn
     ignore_eos: bool = False
+    n: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1  # samples of each
+    beams: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
     stop: list[str] = []
     at: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0  # s after the phase's start, on the engine's clock
     phase: Literal["both", "a", "b"] = "both"

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from app.__main__ import main
+from app.headless import running
 from app.stories import figures, script
 from app.stories.play import reading_time
 from app.story import as_object, play
@@ -21,19 +22,20 @@ DECODED, PREFILLED = 80.0, 250.0  # tokens/s: a tenth and a seventh of what two 
 
 @pytest.fixture(scope="module")
 def told():
-    """Players by story, each told once."""
+    """Players by story, each told once, all to one engine: what one leaves behind, the next would find."""
     kept: dict[str, object] = {}
+    with running(EngineConfig(settings=BEFORE, threads=2), "test") as client:
 
-    def tell(key: str):
-        if key not in kept:
-            captions: list[str] = []
-            player = play(STORIES[key], EngineConfig(settings=BEFORE, threads=2), captions.append)
-            assert player.stage == "over", player.caption
-            player.captions = captions
-            kept[key] = player
-        return kept[key]
+        def tell(key: str):
+            if key not in kept:
+                captions: list[str] = []
+                player = play(client, STORIES[key], captions.append)
+                assert player.stage == "over", player.caption
+                player.captions = captions
+                kept[key] = player
+            return kept[key]
 
-    return tell
+        yield tell
 
 
 def of(player, phase: str, name: str, group: str = "") -> float:
@@ -103,6 +105,17 @@ def test_too_little_memory(told):
     assert of(player, "a", "preemptions") > 0 and of(player, "a", "recomputed") > 0 and of(player, "a", "swapped") == 0
     assert of(player, "b", "preemptions") > 0 and of(player, "b", "swapped") > 0
     assert of(player, "b", "recomputed") < 0.2 * of(player, "a", "recomputed")
+
+
+def test_beams_share_a_prompt(told):
+    player = told("beams-share-a-prompt")
+    (search,) = player.phases[1].of("")
+    assert of(player, "a", "copies") == 0 and of(player, "b", "copies") > 0
+    assert of(player, "a", "computed_tokens") == 4 * of(player, "b", "computed_tokens")
+    prompt = search.prompt_tokens // 16  # full blocks of it, there once however many beams there are
+    assert prompt < of(player, "b", "used_max") <= prompt + 4 * (blocks_for(96, 16) + 2)
+    assert of(player, "b", "used_max") < 0.7 * of(player, "a", "used_max")
+    assert of(player, "b", "running_max") == 4 and len(search.found) == 4
 
 
 def test_a_long_prompt(told):
