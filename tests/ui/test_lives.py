@@ -137,6 +137,9 @@ def test_hovering_tells_the_definition_the_median_and_the_bar(view, qtbot, monke
     assert "from a block's allocation until its contents were gone" in told[-1]
     assert "kv_block_lifetime_seconds" in told[-1] and "median" in told[-1] and " step" in told[-1]
     assert " blocks of " in told[-1]
+    lives = view.context.mirror.history.lives
+    assert view.rows[1].unused == np.sort(lives.unused.seconds.value)[-(-lives.unused.total // 2) - 1]
+    assert "Nobody held them for the last" in view.rows[1].tip and "Nobody held" not in row.tip
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])

@@ -189,6 +189,17 @@ def test_hover_tells_and_double_click_is_left_to_the_window(qtbot) -> None:
     assert context.selection.block is None
 
 
+def test_the_chosen_blocks_story_stays_while_the_mouse_is_elsewhere(qtbot) -> None:
+    context = scene(512, 16, 90)
+    view = show(qtbot, PoolView(context), 760, 390)
+    context.selection.choose(block=40)
+    view.refresh(Kinds.SELECTION)
+    chosen = pixels(view.canvas)
+    context.selection.choose()
+    view.refresh(Kinds.SELECTION)
+    assert (pixels(view.canvas) != chosen).sum() > 2_000  # the card
+
+
 def test_zoom_keeps_the_cell_under_the_mouse_and_fit_comes_back(qtbot) -> None:
     context = scene(4_000, 16, 30)
     view = show(qtbot, PoolView(context), 620, 420)

@@ -73,6 +73,7 @@ class Row:
     shown: Shown
     counted: str  # in few words
     again: int  # of the evicted, asked for again
+    unused: float  # median of what the evicted lay without a holder, seconds; NaN without any, and of other figures
     total: int  # of the session
 
     @property
@@ -80,12 +81,11 @@ class Row:
         f, few = self.figure, f"{explain.count(len(self.seconds), 'block')} in the last {WINDOW} s"
         words = [f"<b>{f.title}</b> ({f.name}): {f.told}.", f"{f.apart}; of all blocks, where vLLM follows a sample."]
         if len(self.seconds):
-            half, most = (float(np.percentile(self.seconds, q, method="inverted_cdf")) for q in (50, 99))
-            middle = float(np.percentile(self.steps, 50, method="inverted_cdf"))
-            few += (
-                f": median {explain.duration(half)}, {explain.count(int(middle), 'step')}; p99 {explain.duration(most)}"
-            )
+            half, most = explain.duration(_at(self.seconds)), explain.duration(_at(self.seconds, 99))
+            few += f": median {half}, {explain.count(int(_at(self.steps)), 'step')}; p99 {most}"
         words.append(f"{few}. {self.total:,} since this window watches.")
+        if np.isfinite(self.unused):
+            words.append(f"Nobody held them for the last {explain.duration(self.unused)} of that (median).")
         if self.again:
             words.append(f"{self.again:,} times what had been evicted was asked for again, and computed once more.")
         return "<br>".join(words)
@@ -124,7 +124,7 @@ class LivesView(PaintedView):
         measures = [lives.lifetime, lives.freed] if figure.key == "lifetime" else [getattr(lives, figure.key)]
         found = [measure.since(clock - WINDOW * SECOND, clock) for measure in measures]
         seconds, steps = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        half = float(np.percentile(seconds, 50, method="inverted_cdf")) if len(seconds) else float("nan")
+        half = _at(seconds)
         session = np.sum([self._session(measure, clock) for measure in measures], axis=0)
         shown = Shown(
             counts=np.stack([log_bins.count(values) for values, _ in found]),
@@ -135,8 +135,12 @@ class LivesView(PaintedView):
             empty="" if len(seconds) else self._why_empty(figure, lives, int(session.sum())),
             own=self._own(figure, lives, clock),
         )
-        again = len(lives.again.since(clock - WINDOW * SECOND, clock)[0]) if figure.key == "idle" else 0
-        return Row(figure, seconds, steps, shown, self._counted(figure, found, again), again, int(session.sum()))
+        again, unused = 0, float("nan")
+        if figure.key == "idle":
+            again = len(lives.again.since(clock - WINDOW * SECOND, clock)[0])
+            unused = _at(lives.unused.since(clock - WINDOW * SECOND, clock)[0])
+        counted = self._counted(figure, found, again)
+        return Row(figure, seconds, steps, shown, counted, again, unused, int(session.sum()))
 
     def _session(self, measure: Measure, clock: int) -> NDArray:
         """Everything up to the shown moment; of the past as far as samples are kept."""
@@ -256,3 +260,8 @@ class LivesView(PaintedView):
             if here:
                 text += f"<p>{explain.count(here, 'block')} of {self._axis.range_words(index)}</p>"
         self.tip(at, text)
+
+
+def _at(values: NDArray, point: float = 50) -> float:
+    """A value that was measured, by nearest rank; NaN without any."""
+    return float(np.percentile(values, point, method="inverted_cdf")) if len(values) else float("nan")

@@ -151,7 +151,11 @@ class PoolCanvas(QWidget):
         self.update()
 
     def _paint_card(self, painter: QPainter) -> None:
-        block = self.pointed
+        """The story of the block under the mouse, else of one that was chosen alone: a sequence's blocks, which are lit
+        then, are not to be covered."""
+        selection = self._context.selection
+        chosen = selection.block if selection.seq is None else None
+        block = chosen if self.pointed is None else self.pointed
         if block is None or block >= self.state.num_blocks or self._drag is not None:
             return
         story = tell(self.state, block, self._context.mirror.history.lives)
