@@ -35,7 +35,7 @@ Span = tuple[Sequence, int, int]  # tokens of it, from the first to before the l
 
 class BlockPool:
     def __init__(self, num_blocks: int, block_size: int):
-        self.step = self.clock = 0  # of what happens now, see `at`
+        self.at(0, 0)
         self.releases = 0  # counts what can make room; while it stands still, what did not fit doesn't
         self._told = num_blocks  # size at the last drain
         self._table_changes: list[tuple[int, int, int]] = []
@@ -53,10 +53,8 @@ class BlockPool:
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
         self.filled = array("H", bytes(2 * num_blocks))  # tokens with K/V in it that is valid for all its holders
         self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
-        self._left_step = array("I", bytes(4 * num_blocks))  # when a cached block was last let go of
-        self._left_clock = array("Q", bytes(8 * num_blocks))
         self._free = dict.fromkeys(range(num_blocks - 1, -1, -1))  # a stack: block 0, the last, is taken first
-        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._cached: OrderedDict[int, tuple[int, int]] = OrderedDict()  # since when; least recently used first
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
         self._sharers: dict[int, list[int]] = {}  # holders of blocks that have two or more, oldest first
@@ -67,7 +65,7 @@ class BlockPool:
 
     def at(self, step: int, clock: int) -> None:
         """What happens from now on happens in this step, at this time of the engine clock."""
-        self.step, self.clock = step, clock
+        self.step, self.clock = self._now = step, clock
 
     # --- how many ---
 
@@ -102,7 +100,9 @@ class BlockPool:
         free, seq = self._free, sequence.seq
         assert count <= len(free) + len(self._cached)
         for _ in range(count):
-            self._take(sequence, free.popitem()[0] if free else self._evict(seq))
+            block = free.popitem()[0] if free else self._evict(seq)
+            self._own(block, seq)
+            self._append(sequence, block)
 
     def reserve(self, sequence: Sequence, first: int, count: int) -> None:
         """Add the `count` blocks from `first` on, none of them used, to the empty table of the sequence."""
@@ -113,7 +113,8 @@ class BlockPool:
             else:
                 self._cached.move_to_end(block, last=False)
                 self._evict(sequence.seq)
-            self._take(sequence, block)
+            self._own(block, sequence.seq)
+            self._append(sequence, block)
 
     def first_fit(self, count: int) -> int:
         """The lowest block that begins `count` in a row that nobody uses; −1 if there are no such."""
@@ -133,8 +134,7 @@ class BlockPool:
             assert block in self._hash_of and self.filled[block] == self.block_size
             count = self.refcount[block]
             if count == 0:
-                self._note(HIT, block, sequence.seq)
-                del self._cached[block]
+                self._note(HIT, block, sequence.seq, self._cached.pop(block))
                 self.state[block] = USED
                 self.owner[block] = sequence.seq
                 self.stored += self.block_size
@@ -208,11 +208,12 @@ class BlockPool:
         table = sequence.table
         if len(table) <= keep:
             return
+        seq, release = sequence.seq, self._release
         while len(table) > keep:
-            self._release(table.pop(), sequence.seq)
+            release(table.pop(), seq)
         self.releases += 1
         sequence.sealed = min(sequence.sealed, keep)
-        self._table_changes.append((sequence.seq, keep, NONE))
+        self._table_changes.append((seq, keep, NONE))
 
     def unfill(self, sequence: Sequence, end: int) -> None:
         """Forget the K/V of its tokens from `end` on, in blocks that it holds alone; the blocks stay."""
@@ -338,8 +339,6 @@ class BlockPool:
             self.refcount.extend(array("H", bytes(2 * more)))
             self.filled.extend(array("H", bytes(2 * more)))
             self.owner.extend(array("I", [NONE]) * more)
-            self._left_step.extend(array("I", bytes(4 * more)))
-            self._left_clock.extend(array("Q", bytes(8 * more)))
             # under the stack: blocks at the front of the pool are taken before the new ones
             self._free = {**dict.fromkeys(range(num_blocks - 1, old - 1, -1)), **self._free}
         self.num_blocks = num_blocks
@@ -392,20 +391,15 @@ class BlockPool:
 
     @property
     def _arrays(self) -> tuple[bytearray | array[int], ...]:
-        return self.state, self.refcount, self.filled, self.owner, self._left_step, self._left_clock
+        return self.state, self.refcount, self.filled, self.owner
 
-    def _note(self, kind: int, block: int, seq: int) -> None:
-        """Of a cached block."""
-        steps, ns = self.step - self._left_step[block], self.clock - self._left_clock[block]
-        self._cache_notes.append((kind, block, seq, self.owner[block], steps, ns))
+    def _note(self, kind: int, block: int, seq: int, left: tuple[int, int]) -> None:
+        """Of a block that was cached, and when it was last let go of."""
+        (step, clock), (left_step, left_clock) = self._now, left
+        self._cache_notes.append((kind, block, seq, self.owner[block], step - left_step, clock - left_clock))
 
     def _forgotten(self, block: int) -> None:
         self._seal_notes.append((block, 0, NONE, b"", b"", []))
-
-    def _take(self, sequence: Sequence, block: int) -> None:
-        """A block without contents, owned alone, at the end of the table."""
-        self._own(block, sequence.seq)
-        self._append(sequence, block)
 
     def _own(self, block: int, seq: int) -> None:
         """A block without contents, held alone."""
@@ -422,8 +416,8 @@ class BlockPool:
         self._touched.add(block)
 
     def _evict(self, seq: int) -> int:
-        block, _ = self._cached.popitem(last=False)
-        self._note(EVICTED, block, seq)
+        block, left = self._cached.popitem(last=False)
+        self._note(EVICTED, block, seq, left)
         del self._block_of[self._hash_of.pop(block)]
         self._forgotten(block)
         self.filled[block] = 0
@@ -445,11 +439,11 @@ class BlockPool:
             self.stored -= filled
         else:
             self.empty -= 1
-        self._copies.pop(block, None)
+        if self._copies:
+            self._copies.pop(block, None)
         if block in self._hash_of:
             self.state[block] = CACHED
-            self._cached[block] = None
-            self._left_step[block], self._left_clock[block] = self.step, self.clock
+            self._cached[block] = self._now
         else:
             self._free_now(block)
 

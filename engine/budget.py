@@ -174,8 +174,9 @@ class AutoBudget:
     def found(self, decodes: int, context: int, behind: int, goal: float, most: int) -> StepBudget:
         """The tokens with which a step takes `goal` ms: those of `decodes` rows that hold `context` tokens together,
         and those of a prompt of which `behind` are computed."""
-        token, pair = float(self.cost.prices[1]), float(self.cost.prices[3]) / 1e3
-        alone = self.cost.expected(np.array((1.0, decodes, decodes, context / 1e3)))
+        step, token, logits, pairs = self.cost.prices.tolist()
+        pair = pairs / 1e3
+        alone = step + (token + logits) * decodes + pair * context
         room = max(goal - alone, STRETCH * alone)
         # n tokens of a prompt take first·n + pair·n²/2
         first = token + pair * behind

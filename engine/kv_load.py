@@ -2,8 +2,8 @@
 
 Nothing stands in for the scheduler and the pool. In place of a forward pass the runner makes logits up so that drafts
 stay with a chance of `KEPT` each, which costs little and isn't counted. Every prompt begins with one of a few common
-ones; lengths of prompts and answers are log-normal, and so short that a pool of 4,000 blocks holds 256 sequences with
-some hundred blocks to spare.
+ones. Lengths are log-normal, an answer on average twice as long as its prompt, as in ShareGPT's conversations (161 and
+338 tokens, Kwon et al. 2023), but shorter: a pool of 4,000 blocks holds 256 of these with some hundred to spare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.sequence import Sequence
 BLOCK_SIZE = 16
 CONTEXT = 1024
 COMMON, COMMON_TOKENS = 8, 64  # prompts' beginnings
-OWN_TOKENS, ANSWER_TOKENS, SIGMA = 64, 128, 0.5  # medians, and the logarithm's spread
+OWN_TOKENS, ANSWER_TOKENS, SIGMA = 32, 192, 0.5  # medians, and the logarithm's spread
 AHEAD = 8  # requests that wait, so that none is missing where one ends
 KEPT = 0.6  # chance of a draft to be the model's choice, where those before it were
 WARM_BLOCKS = 32  # of each sequence that the pool is filled with before the load

@@ -243,13 +243,14 @@ class Scheduler:
     def _decodes(self) -> bool:
         """One own token of each decode row. True if the budget ran out."""
         rows, size = self._rows, self.pool.block_size
+        again = bool(rows)
         for sequence in self.running[:]:
             # as `Sequence.decoding`; this loop is most of what a step costs
             computed, known = sequence.computed, len(sequence.tokens)
             if computed != known - 1 or known == sequence.prompt_tokens:
                 continue
             # one of them may have been preempted meanwhile, or have come with all but its last token cached
-            if sequence.status != "running" or sequence.seq in rows:
+            if sequence.status != "running" or (again and sequence.seq in rows):
                 continue
             group = sequence.group
             if group is not None and not group.ready:
@@ -276,6 +277,8 @@ class Scheduler:
 
     def _prefills(self, whole: bool) -> bool:
         """The next chunk, or all the rest, of each running prefill. True if the budget cut one short."""
+        if len(self._rows) == len(self.running):
+            return False  # all of them decode, as mostly
         short = False
         for sequence in self.running[:]:
             # one that is planned decodes; asking for that first is cheaper
@@ -395,7 +398,7 @@ class Scheduler:
     def _drafts(self) -> Bound | None:
         """Give drafts what budget is left, into blocks that cost nobody anything. What trimmed them, if anything."""
         trimmed: Bound | None = None
-        rows, size = self._rows, self.pool.block_size
+        rows, budget, size = self._rows, self._budget, self.pool.block_size
         for sequence in self.running:
             drafts = sequence.drafts
             if not drafts:
@@ -405,25 +408,25 @@ class Scheduler:
             if row is None:
                 continue
             reach, count = sequence.computed + row.own, len(drafts)
-            if count > self._budget or reach + count > len(sequence.table) * size:
+            if count > budget:
+                drafts = drafts[:budget]
+            if reach + len(drafts) > len(sequence.table) * size:
                 drafts = self._fit(sequence, reach, drafts)
-                if len(drafts) < count:
-                    trimmed = trimmed or ("kv_blocks" if self._budget > len(drafts) else "token_budget")
             row.drafts = drafts
-            self._budget -= len(drafts)
+            budget -= len(drafts)
+            if len(drafts) < count:
+                trimmed = trimmed or ("kv_blocks" if budget else "token_budget")
+        self._budget = budget
         return trimmed
 
     def _fit(self, sequence: Sequence, reach: int, drafts: list[int]) -> list[int]:
-        """As many of the drafts as budget and blocks have room for, beyond `reach` computed tokens."""
-        pool = self.pool
-        if len(drafts) > self._budget:
-            drafts = drafts[: self._budget]
-        missing = blocks_for(reach + len(drafts), pool.block_size) - len(sequence.table)
-        if missing > 0:
-            if missing > pool.available:
-                missing = pool.available
-                drafts = drafts[: (len(sequence.table) + missing) * pool.block_size - reach]
-            pool.grow(sequence, missing)
+        """As many of the drafts as there are blocks for, beyond `reach` computed tokens and the end of the table."""
+        pool, held = self.pool, len(sequence.table)
+        missing = blocks_for(reach + len(drafts), pool.block_size) - held
+        if missing > (available := pool.available):
+            missing = available
+            drafts = drafts[: (held + missing) * pool.block_size - reach]
+        pool.grow(sequence, missing)
         return drafts
 
     def settle(self, reached: list[Span]) -> None:
