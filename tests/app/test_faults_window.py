@@ -182,7 +182,7 @@ def test_any_text_can_be_pasted_and_is_sent_as_it_is(qtbot, text):
     composer = Composer(Harness(qtbot).window.theme)
     qtbot.addWidget(composer)
     sent: list[str] = []
-    composer.submitted.connect(lambda prompt, *_: sent.append(prompt))
+    composer.submitted.connect(lambda asked: sent.append(asked.prompt))
     composer.prompt.insertPlainText(text)
     composer.submit()
     assert [line.replace("\r", "\n") for line in sent] == [text.replace("\r", "\n")]
