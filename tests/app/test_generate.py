@@ -77,7 +77,9 @@ def test_seed_makes_sampled_answers_repeatable(in_process, capsys):
     assert answers[0] == answers[1] != answers[2]
 
 
-SAMPLED = ["generate", "--prompt", "abc", "--temperature", "1", "--max-tokens", "12", "--json", "--set", "draft_length=0"]
+SAMPLED = [
+    "generate", "--prompt", "abc", "--temperature", "1", "--max-tokens", "12", "--json", "--set", "draft_length=0"
+]  # fmt: skip
 
 
 def test_each_sample_is_that_of_its_own_seed_alone(in_process, capsys):
