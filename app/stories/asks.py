@@ -58,3 +58,12 @@ class Draw:
             )
             for prompt in prompts
         ]
+
+
+def groups(planned: list[Planned]) -> dict[str, list[int]]:
+    """Numbers of all requests under "", and of those that go by a name."""
+    found: dict[str, list[int]] = {"": [one.request.number for one in planned]}
+    for one in planned:
+        if one.name:
+            found.setdefault(one.name, []).append(one.request.number)
+    return found

@@ -39,18 +39,18 @@ def told():
 
 
 def of(player, phase: str, name: str, group: str = "") -> float:
-    return player._figure(phase, group, name)
+    return player.results.figure(phase, name, group)
 
 
 def steps(player, phase: str) -> int:
     """Of a run: a measure of how long it took that no other program on the machine changes."""
-    return len(player.phases["ab".index(phase)].times)
+    return len(player.results.phases["ab".index(phase)].times)
 
 
 @pytest.mark.parametrize("key", STORIES)
 def test_a_story_fits_two_minutes_and_leaves_nothing_behind(told, key: str):
     player, story = told(key), STORIES[key]
-    assert player._settings == BEFORE
+    assert player._engine.settings == BEFORE
     reading = sum(reading_time(text) for phase in story.phase for text in (phase.before, phase.after))
     # this machine's own speed says little: counted in work, at what a slow laptop does of it
     serving = sum(of(player, p, "tokens") / DECODED + of(player, p, "computed_tokens") / PREFILLED for p in "ab")
@@ -69,7 +69,7 @@ def test_reserve_or_page(told):
     for phase, holds in (("a", lambda tokens: limit), ("b", lambda tokens: tokens)):
         # a step each for the lengths from prompt to end: the shares of a run that computes one token a step
         stored = held = 0
-        for answer in player.phases["ab".index(phase)].of(""):
+        for answer in player.results.phases["ab".index(phase)].of(""):
             for tokens in range(answer.prompt_tokens, answer.prompt_tokens + len(answer.token_ids)):
                 stored += tokens
                 held += blocks_for(holds(tokens), size) * size
@@ -87,7 +87,7 @@ def test_static_or_continuous(told):
 def test_a_shared_system_prompt(told):
     player = told("a-shared-system-prompt")
     assert of(player, "a", "cached_tokens") == 0
-    message = min(answer.cached_tokens for answer in player.phases[1].of("")[1:])
+    message = min(answer.cached_tokens for answer in player.results.phases[1].of("")[1:])
     assert message > 300 and of(player, "b", "cached_tokens") >= 9 * message
     assert of(player, "b", "used_max") < 0.8 * of(player, "a", "used_max")
     assert of(player, "b", "ttft") < of(player, "a", "ttft")
@@ -109,7 +109,7 @@ def test_too_little_memory(told):
 
 def test_beams_share_a_prompt(told):
     player = told("beams-share-a-prompt")
-    (search,) = player.phases[1].of("")
+    (search,) = player.results.phases[1].of("")
     assert of(player, "a", "copies") == 0 and of(player, "b", "copies") > 0
     assert of(player, "a", "computed_tokens") == 4 * of(player, "b", "computed_tokens")
     prompt = search.prompt_tokens // 16  # full blocks of it, there once however many beams there are
@@ -122,7 +122,7 @@ def test_a_long_prompt(told):
     player = told("a-long-prompt")
     assert of(player, "a", "prompt_tokens", "long") > 1000
     for phase, least, most in (("a", 1, 2), ("b", 4, 1000)):  # steps that the prompt took
-        measured = player.phases["ab".index(phase)]
+        measured = player.results.phases["ab".index(phase)]
         (long,) = measured.of("long")
         from_admission = [(long.admitted - measured.start) / 1e9, (long.first_token - measured.start) / 1e9]
         taken = sum(from_admission[0] < time <= from_admission[1] + 1e-9 for time in measured.times)

@@ -15,6 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QSlider, QStyle, QWidget
 
 from app.sources.live import LiveEngine
+from app.stories.live import LiveStories
 from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
 from engine import records as r
@@ -68,7 +69,7 @@ class Recorded(LiveEngine):
 class LiveWindow:
     """A QApplication must be there. Requests of the workload arrive only while `pump` is told to let them.
 
-    Attributes: window, source, workload.
+    Attributes: window, source, workload, stories.
     """
 
     def __init__(
@@ -76,8 +77,12 @@ class LiveWindow:
         workload: WorkloadSettings = QUIET, ready: bool = True,
     ):  # fmt: skip
         self.source = Recorded(config)
-        self.workload = PoissonWorkload(self.source, PromptSet.load(), workload)
-        self.window = Window(self.source, self.workload, NoProbe(), theme="dark", scale=1.0, size=size)
+        prompts = PromptSet.load()
+        self.workload = PoissonWorkload(self.source, prompts, workload)
+        self.stories = LiveStories(self.source, prompts, self.workload)
+        self.window = Window(
+            self.source, self.workload, NoProbe(), theme="dark", scale=1.0, size=size, stories=self.stories
+        )
         self.window.show()
         self.window.activateWindow()
         assert QTest.qWaitForWindowActive(self.window, 5000)
@@ -100,6 +105,7 @@ class LiveWindow:
             assert now < end, f"not met in {timeout} s"
             if arrivals and self.window.serving:
                 self.workload.advance(now - before)
+            self.stories.tick(now, self.window.transport.paused)
             before = now
             QTest.qWait(10)
 
