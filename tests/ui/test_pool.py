@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from engine.records import CACHE, CACHED, COPY, EVICTED, HIT, NONE, SHARED, USED, pack
@@ -223,6 +224,25 @@ def test_an_empty_pool_and_a_tiny_panel_are_fine(qtbot) -> None:
     context.mirror.live.__init__()  # type: ignore[misc]
     view.refresh(Kinds.ALL)
     pixels(view)
+
+
+def test_a_smaller_pool_between_two_redraws_is_fine(qtbot) -> None:
+    context = scene(60, 6, 40)
+    view = show(qtbot, PoolView(context), 900, 500)
+    failed: list[Exception] = []
+    view.failed.connect(failed.append)
+    canvas, state = view.canvas, context.mirror.live
+    gone = canvas.rect_of(59).center()
+    state.resize_blocks(24, state.step)
+    pixels(canvas)
+    assert not failed and canvas.grid.count == 24
+    state.resize_blocks(60, state.step)
+    pixels(canvas)
+    state.resize_blocks(24, state.step)
+    QTest.mouseMove(canvas, gone)
+    QTest.mouseClick(canvas, Qt.MouseButton.LeftButton, pos=gone)
+    pixels(canvas)
+    assert not failed
 
 
 @pytest.mark.parametrize("count", [1, 4, 63, 512, 1_024, 4_000, 20_000, 100_000, 400_000])

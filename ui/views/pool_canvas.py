@@ -111,8 +111,14 @@ class PoolCanvas(QWidget):
         return QRect(self.origin + QPoint(x, y), QSize(wide, tall))
 
     def block_at(self, spot: QPoint) -> int | None:
+        self._catch_up()
         at = spot - self.origin
         return self.grid.at(at.x(), at.y())
+
+    def _catch_up(self) -> None:
+        """The pool has another size since it was laid out: blocks that have a cell may be gone."""
+        if self.state.num_blocks != self.grid.count:
+            self.refresh()
 
     def _fitted(self) -> Grid:
         return Grid.fit(self.state.num_blocks, self.width(), self.height())
@@ -172,6 +178,7 @@ class PoolCanvas(QWidget):
 
     def _paint(self, painter: QPainter, area: QRect) -> None:
         panel = self._theme.color("panel")
+        self._catch_up()
         if not self.grid.count:
             painter.fillRect(area, panel)
             hint = "The KV cache is laid out here, a cell a block, once the model is loaded."
