@@ -89,7 +89,8 @@ def test_a_shared_system_prompt(told):
     assert of(player, "a", "cached_tokens") == 0
     message = min(answer.cached_tokens for answer in player.results.phases[1].of("")[1:])
     assert message > 300 and of(player, "b", "cached_tokens") >= 9 * message
-    assert of(player, "b", "used_max") < 0.8 * of(player, "a", "used_max")
+    held = [of(player, phase, "used_max") / of(player, phase, "running_max") for phase in "ab"]  # by each that ran
+    assert held[1] < 0.6 * held[0]
     assert of(player, "b", "ttft") < of(player, "a", "ttft")
 
 
@@ -114,7 +115,7 @@ def test_beams_share_a_prompt(told):
     assert of(player, "a", "computed_tokens") == 4 * of(player, "b", "computed_tokens")
     prompt = search.prompt_tokens // 16  # full blocks of it, there once however many beams there are
     assert prompt < of(player, "b", "used_max") <= prompt + 4 * (blocks_for(96, 16) + 2)
-    assert of(player, "b", "used_max") < 0.7 * of(player, "a", "used_max")
+    assert of(player, "b", "used_max") < 0.8 * of(player, "a", "used_max")
     assert of(player, "b", "running_max") == 4 and len(search.found) == 4
 
 

@@ -195,3 +195,23 @@ def test_names_stand_on_no_curve(qapp):
             inside = (line.x >= box.left()) & (line.x <= box.right())
             assert not ((line.y[inside] >= box.top()) & (line.y[inside] <= box.bottom())).any()
         assert plot.adjusted(0, -9, 0, 0).contains(box.toRect().adjusted(0, 0, -1, -1))
+
+
+def test_the_name_of_dots_stands_by_the_highest(qapp):
+    theme, plot = Theme(), QRect(40, 10, 600, 200)
+    rng = np.random.default_rng(1)
+    times = np.linspace(0.1, 5.9, 300)
+    crowd = rng.uniform(0, 0.5, 300)
+    crowd[100] = 9.0
+    lines = [
+        two_runs._Line(
+            two_runs.Run(name, times, values, theme.color(token)),
+            two_runs._x(plot, times, 6.0), two_runs._y(plot, values, 10.0), True,
+        )
+        for name, values, token in zip(("whole", "chunked"), (crowd, crowd[::-1] * 0.4), RUNS, strict=True)
+    ]  # fmt: skip
+    for one, other in (lines, lines[::-1]):
+        box = one.place(theme, plot, [other])
+        highest = one.y.argmin()
+        assert np.hypot(box.center().x() - one.x[highest], box.center().y() - one.y[highest]) < box.width() + 20
+        assert all(line.distance(box) > 0 for line in lines)

@@ -135,11 +135,13 @@ class _Line:
             yield QRectF(left, own.max() + gap, wide, high)
 
     def _beside(self, wide: int, high: int, gap: int, bounds: QRectF) -> Iterator[QRectF]:
-        """Right and left of each dot, the last first."""
-        for x, y in list(zip(self.x, self.y, strict=True))[: -len(_PLACES) - 1 : -1]:
+        """Right of, left of and over its highest dots."""
+        for place in np.argsort(self.y, kind="stable")[: len(_PLACES)]:
+            x, y = float(self.x[place]), float(self.y[place])
             top = min(max(y - high / 2, bounds.top()), bounds.bottom() - high)
             yield QRectF(x + gap, top, wide, high)
             yield QRectF(x - gap - wide, top, wide, high)
+            yield QRectF(x - wide / 2, y - gap - high, wide, high)
 
     def distance(self, box: QRectF) -> float:
         """Pixels from a box, `_FAR` at most; under 0 where it lies on the curve."""
