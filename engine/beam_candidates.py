@@ -2,9 +2,10 @@
 
 A row's order is that of its logits, so the vocabulary is normalised by one number and only the tokens taken get a
 log-probability. That number is the largest logit plus the log of the summed exponentials: exponentials in float32,
-their sum and everything after it in float64. Its error is some 1e-7; float32 throughout, as in transformers, rounds
-to 1e-6 a token. Measured over 32 tokens of the default model both stay far within the 1e-4 that beams are compared
-with. Knows logits, never the search.
+their sum and everything after it in float64, which over 24 tokens of the default model sums to within 3e-8 of float64
+throughout. torch's float32 log-softmax, which transformers uses, comes out 1e-5 a token too high over a vocabulary of
+49,152, and 2e-4 over those 24; since it does so for every beam alike, the same sequences are found. Knows logits, never
+the search.
 """
 
 from __future__ import annotations
