@@ -148,7 +148,8 @@ class Player:
         yield from self._clear()
         for index in range(len(PHASES)):
             self._part = index
-            yield from self._set(index)
+            while not (yield from self._set(index)):
+                yield from self._clear()
             yield from self._tell(story.phase[index].before)
             yield from self._run(index)
             if story.phase[index].after:
@@ -165,15 +166,16 @@ class Player:
             self._say("clearing", f"Waiting for {many} to end first." if busy else "Waiting for the engine.")
             yield
 
-    def _set(self, index: int) -> Generator[None, None, None]:
-        """The phase's settings in force, and nothing left in the pool: turned off, the prefix cache lets go of all."""
+    def _set(self, index: int) -> Generator[None, None, bool]:
+        """The phase's settings in force, and nothing left in the pool: turned off, the prefix cache lets go of all.
+        False when the engine went before that, which ends a story that has begun."""
         story, settings = self._told, self._engine.settings
         assert settings is not None
-        if not index:
+        if not index and not self._owed:  # an engine started again has what was in force by then
             self._owed = {key: getattr(settings, key) for key in sorted(story.touched)}
-        if not story.phase[index].keep_cache:
-            yield from self._change({"prefix_cache": False})
-        yield from self._change(story.settings_of(index, settings.block_size))
+        if not story.phase[index].keep_cache and not (yield from self._change({"prefix_cache": False})):
+            return False
+        return (yield from self._change(story.settings_of(index, settings.block_size)))
 
     def _run(self, index: int) -> Generator[None, None, None]:
         """Send the requests as they are due, and wait for the end of the last one."""

@@ -277,6 +277,19 @@ def test_an_engine_started_again_in_between_ends_it():
     assert stage.player.stage == "failed" and "started again" in stage.player.caption and not changed(stage)
 
 
+def test_an_engine_that_goes_while_settings_are_asked_for_is_waited_for():
+    stage = Stage()
+    stage.player.start(story())
+    assert stage.player.stage == "clearing" and stage.engine._commands, "it waits for an answer"
+    stage.player.take([r.Ended()])
+    stage.turn(5)
+    assert stage.player.stage == "clearing" and stage.player.caption == "Waiting for the engine."
+    stage.engine.config = msgspec.structs.replace(stage.engine.config, settings=stage.engine.settings)
+    stage.engine.restart()
+    stage.until(lambda: not stage.player.going)
+    assert stage.player.stage == "over" and not changed(stage)
+
+
 def test_lost_records_end_it():
     stage = Stage()
     stage.player.start(story())
