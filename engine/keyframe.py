@@ -26,7 +26,8 @@ def take_keyframe(
 ) -> Keyframe:
     pool, running = scheduler.pool, scheduler.running
     waiting = sorted([*scheduler.waiting, *scheduler.unborn], key=lambda s: s.order)
-    tables = [s.table for s in running]  # who waits holds nothing
+    # who waits holds nothing, nor does a lane that runs again from its first token
+    tables = {s.seq: s.table for s in running if s.table}
     sealed, sealed_text = prefixes.whole()
     return Keyframe(
         v=records.SCHEMA,
@@ -39,9 +40,9 @@ def take_keyframe(
         refcount=np.array(pool.refcount, dtype="<u2").tobytes(),
         filled=np.array(pool.filled, dtype="<u2").tobytes(),
         owner=np.array(pool.owner, dtype="<u4").tobytes(),
-        table_seqs=np.array([s.seq for s in running], dtype="<u4").tobytes(),
-        table_lengths=np.array([len(table) for table in tables], dtype="<u4").tobytes(),
-        table_blocks=b"".join([np.array(table, dtype="<u4").tobytes() for table in tables]),
+        table_seqs=np.array(list(tables), dtype="<u4").tobytes(),
+        table_lengths=np.array([len(table) for table in tables.values()], dtype="<u4").tobytes(),
+        table_blocks=b"".join([np.array(table, dtype="<u4").tobytes() for table in tables.values()]),
         sequences=[s.state(s.request.prompt[:PROMPT_SHOWN]) for s in (*running, *waiting)],
         running=[s.seq for s in running],
         waiting=[s.seq for s in waiting],

@@ -16,6 +16,7 @@ from engine.speculation.ngram import NgramProposer
 from tests.support.fake_runner import FakeRunner, TableModel, settings
 from tests.support.fake_texts import LetterTexts
 from tests.ui.test_mirror import assert_is, assert_same
+from ui.branches import KEPT
 from ui.mirror import Mirror
 from ui.state import EngineState
 
@@ -40,10 +41,12 @@ def disturb(engine: Engine, rng: np.random.Generator, number: int) -> int:
         number += 1
         shared = [1, 2, 3, 4, 5, 6] * 5 if rng.random() < 0.5 else []
         prompt = shared + rng.integers(0, V - 1, int(rng.integers(1, 60))).tolist()
+        beams = int(rng.choice([0, 0, 0, 2, 3, 4]))
         request = Request(
+            beams=beams, n=1 if beams else int(rng.choice([1, 1, 2, 3])),
             number=number, max_tokens=int(rng.integers(1, 70)), priority=int(rng.integers(0, 3)),
             ignore_eos=bool(rng.random() < 0.7),
-            sampling=Sampling(temperature=float(rng.choice([0.0, 1.0])), seed=number),
+            sampling=Sampling(temperature=None if beams else float(rng.choice([0.0, 1.0])), seed=number),
         )  # fmt: skip
         with suppress(RequestRefused):
             engine.submit(number, prompt, request)
@@ -62,6 +65,22 @@ def disturb(engine: Engine, rng: np.random.Generator, number: int) -> int:
         with suppress(SettingRefused):
             engine.change({key: changes[key]})
     return number
+
+
+def assert_lanes(mirror: Mirror, engine: Engine) -> None:
+    """The tree of every request with several lanes reads, lane by lane, what its sequences hold."""
+    step = mirror.live.step
+    for lane in (*engine.scheduler.running, *engine.scheduler.waiting):
+        tree = mirror.branches.of(lane.seq)
+        if tree is None:
+            assert max(lane.request.n, lane.request.beams) < 2 or len(mirror.branches) == KEPT
+            continue
+        ends = {index: tree.path((index, position)) for index, position in tree.ends(step)}
+        told = [tree.cell(spot).token for spot in ends.get(lane.index, [])]
+        assert told == lane.tokens[lane.prompt_tokens :], (lane.seq, step)
+    for tree in mirror.branches:
+        for hypothesis, path in zip(tree.found, tree.paths, strict=True):
+            assert [tree.cell(spot).token for spot in path] == hypothesis.token_ids[:-1]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -83,6 +102,7 @@ def test_equals_a_recount_after_every_step_and_in_the_past(seed: int) -> None:
         else:
             continue
         assert_is(mirror.live, engine.keyframe())
+        assert_lanes(mirror, engine)
         if mirror.live.step in chosen:
             was[mirror.live.step] = mirror.live.copy()  # the last one of a step counts
     assert mirror.apply(engine.keyframe()) and mirror.drift == 0
