@@ -112,3 +112,20 @@ def test_same_seed_same_requests(prompts):
 def test_lengths_are_positive():
     rng = random.Random(0)
     assert min(draw_length(1, rng) for _ in range(500)) == 1
+
+
+def test_held_it_sends_nothing_and_goes_on_as_it_was(prompts):
+    load, sink = workload(prompts, rate=10.0)
+    load.hold()
+    assert load.advance(30) == 0 and not load.settings.running
+    load.release()
+    assert load.settings.running and load.settings.rate == 10.0
+    assert 0 < load.advance(1.0) < 40  # no flood for the time that it was held
+    stopped, _ = workload(prompts, running=False)
+    stopped.hold()
+    stopped.release()
+    assert not stopped.settings.running
+    load.hold()
+    load.change(WorkloadSettings(rate=3.0))  # resumed by hand meanwhile
+    load.release()
+    assert load.settings.running and load.settings.rate == 3.0
