@@ -94,7 +94,7 @@ def as_object(player) -> dict:
         "title": story.title,
         "phases": [
             {"name": phase.name, "settings": story.settings | phase.settings, **figures.all_of(measured)}
-            for phase, measured in zip(story.phase, player.phases, strict=True)
+            for phase, measured in zip(story.phase, player.results.phases, strict=True)
         ],
         "verdict": player.verdict,
         **({"note": player.note} if player.note else {}),
@@ -120,7 +120,7 @@ def _table(player) -> None:
     """Both runs side by side, the figures that mean something."""
     from app.stories import figures
 
-    a, b = player.phases
+    a, b = player.results.phases
     names = [phase.name for phase in player.story.phase]
     print(f"\n{'':<20}{names[0]:>16}{names[1]:>16}")
     for name, figure in figures.FIGURES.items():

@@ -115,7 +115,7 @@ def test_lengths_are_positive():
 
 
 def test_held_it_sends_nothing_and_goes_on_as_it_was(prompts):
-    load, sink = workload(prompts, rate=10.0)
+    load, _ = workload(prompts, rate=10.0)
     load.hold()
     assert load.advance(30) == 0 and not load.settings.running
     load.release()
