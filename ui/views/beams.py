@@ -14,7 +14,7 @@ from ui.lane_blocks import lane_blocks
 from ui.paint.labels import CENTER, Key, legend, legend_width, write
 from ui.views import beams_blocks
 from ui.views.beams_grid import BeamsGrid, shown
-from ui.views.beams_list import BeamsList, lines_of
+from ui.views.beams_list import BeamsList, Line, lines_of
 from ui.views.painted import PaintedView
 
 HINT = "Send a prompt with more than one sample, or with beams: its lanes appear here as they part."
@@ -41,6 +41,8 @@ class BeamsView(PaintedView):
         self.moment: Moment | None = None
         self.lit: int | None = None
         self.grid, self.list = BeamsGrid(self), BeamsList(self)
+        self._heads: tuple[str, ...] = ()
+        self._lines: list[Line] = []
         self._bars: list[tuple[QRect, str]] = []
         self._chips: list[tuple[QRect, Tree]] = []
         self._tree: Tree | None = None  # chosen by hand
@@ -59,6 +61,7 @@ class BeamsView(PaintedView):
         if tree is not None:
             self.moment = Moment.of(tree, cursor.step)
             self.moment.blocks = lane_blocks(cursor.state, tree)
+            self._heads, self._lines = lines_of(tree, cursor.step, self.moment.ends)
         self.summarise(self._words())
         self.update()
 
@@ -85,7 +88,7 @@ class BeamsView(PaintedView):
         head = self.line("strong") + px(6)
         self._draw_head(painter, QRect(inner.left(), inner.top(), inner.width(), head), moment)
         rest = inner.adjusted(0, head, 0, 0)
-        heads, lines = lines_of(moment.tree, moment.step, moment.ends)
+        lines = self._lines
         lanes, gap, room = len(moment.tree.lanes), px(10), rest.height()
         least = self.grid.height(lanes, 0)
         foot = self.list.height(len(lines)) + gap if lines else 0
@@ -113,7 +116,7 @@ class BeamsView(PaintedView):
         self.list.hits = []
         if foot:
             box = QRect(rest.left(), y, rest.width(), foot - gap)
-            self.list.draw(painter, box, heads, lines, self.lit)
+            self.list.draw(painter, box, self._heads, lines, self.lit)
 
     def _draw_head(self, painter: QPainter, area: QRect, moment: Moment) -> None:
         """Which request, which others there are, and what the looks mean."""

@@ -41,13 +41,15 @@ def lines_of(tree: Tree, step: int, ends: set[Spot]) -> tuple[tuple[str, ...], l
                 f"{len(hypothesis.token_ids):,}",
                 hypothesis.reason,
             )
-            found.append(Line(str(rank + 1), figures, hypothesis.text, path, tree.lanes[lane].seq, rank == 0))
+            text = explain.visible(hypothesis.text)
+            found.append(Line(str(rank + 1), figures, text, path, tree.lanes[lane].seq, rank == 0))
         return HEADS_FOUND, found
     lines = []
     for end in sorted(ends):
         lane, path = tree.lanes[end[0]], tree.path(end)
         state = lane.reason if lane.ended and lane.ended <= step else ""
-        lines.append(Line(f"seq {lane.seq}", (f"{end[1] + 1:,}", state), tree.text(path), path, lane.seq))
+        text = explain.visible(tree.text(path))
+        lines.append(Line(f"seq {lane.seq}", (f"{end[1] + 1:,}", state), text, path, lane.seq))
     return HEADS_LANES, lines
 
 
@@ -89,7 +91,7 @@ class BeamsList:
             mark = QRect(area.left(), y + theme.px(2), theme.px(4), self._step - theme.px(4))
             painter.fillRect(mark, theme.color("selection") if line.best else theme.sequence_color(line.seq))
             ink = theme.color("text" if line.best else "text_dim")
-            self._cells(painter, area, y, row, explain.visible(line.text), widths, ink)
+            self._cells(painter, area, y, row, line.text, widths, ink)
 
     def _cells(
         self, painter: QPainter, area: QRect, y: int, row: tuple[str, ...], text: str, widths: list[int], ink: QColor
@@ -100,4 +102,8 @@ class BeamsList:
         for index, (word, width) in enumerate(zip(row, widths, strict=True)):
             write(painter, QRect(x, y, width - gap, self._step), word, font, ink, RIGHT if index else LEFT)
             x += width
-        write(painter, QRect(x, y, max(0, area.right() - x), self._step), text, font, ink)
+        room = max(0, area.right() - x)
+        fits = room // max(1, self._view.advance("0", "mono_small"))  # all characters are as wide
+        if len(text) > fits > 3:  # sequences begin alike: what tells them apart is at their end
+            text = f"…{text[len(text) - fits + 1 :]}"
+        write(painter, QRect(x, y, room, self._step), text, font, ink)
