@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_object(player), ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8"))
     else:
-        _table(player)
+        show_table(player)
     return 0
 
 
@@ -116,7 +116,7 @@ def _print(caption: str) -> None:
         print(caption, flush=True)
 
 
-def _table(player) -> None:
+def show_table(player) -> None:
     """Both runs side by side, the figures that mean something."""
     from app.stories import figures
 

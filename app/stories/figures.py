@@ -132,7 +132,8 @@ def of(phase: Measured | None, group: str, name: str) -> float:
 def all_of(phase: Measured) -> dict[str, float | None]:
     """Every figure of a phase; None where there is none."""
     values = {name: of(phase, "", name) for name in FIGURES}
-    return {name: None if math.isnan(value) else round(value, 6) for name, value in values.items()}
+    digits = {name: None if figure.write is _count else 6 for name, figure in FIGURES.items()}  # None: whole numbers
+    return {name: None if math.isnan(value) else round(value, digits[name]) for name, value in values.items()}
 
 
 # --- panels ---

@@ -10,7 +10,7 @@ from app.__main__ import main
 from app.headless import running
 from app.stories import figures, script
 from app.stories.play import reading_time
-from app.story import as_object, play
+from app.story import as_object, play, show_table
 from engine.config import EngineConfig, LiveSettings
 from engine.formulas import blocks_for
 
@@ -158,3 +158,12 @@ def test_json_has_every_figure_of_both_runs(told):
     assert [phase["name"] for phase in found["phases"]] == ["first time", "again"]
     assert all(set(figures.FIGURES) <= set(phase) for phase in found["phases"])
     assert found["verdict"] and found["phases"][0]["acceptance"] is None
+    assert found["phases"][0]["requests"] == 4 and isinstance(found["phases"][0]["requests"], int)
+
+
+def test_the_table_has_both_runs_side_by_side(told, capsys):
+    player = told("send-it-twice")
+    show_table(player)
+    rows = {line[:20].strip(): line[20:].split() for line in capsys.readouterr().out.splitlines()}
+    assert rows["requests"] == ["4", "4"] and rows["prompt tokens"][0] == f"{of(player, 'a', 'prompt_tokens'):,.0f}"
+    assert "drafted" not in rows  # nothing was
