@@ -90,15 +90,15 @@ class Banner(QFrame):
     def refresh(self) -> None:
         mirror = self._mirror
         state = self._source.state
-        if state == "dead" or (mirror.died is not None and state != "starting"):
+        if self._unload.begun and (state == "ended" or (mirror.ended and state != "starting")):
+            # also when a later command found nobody
+            self._show(f"The engine is unloaded: {self._unload.words}.", "derived", restart=True)
+        elif state == "dead" or (mirror.died is not None and state != "starting"):
             reason = mirror.died.reason if mirror.died is not None else "its process ended without a word"
             self._show(f"The engine stopped: {reason}  What was seen is kept.", "danger", restart=True)
             self._label.setToolTip(as_plain(mirror.died.detail) if mirror.died is not None else "")
         elif state == "ended" or (mirror.ended and state != "starting"):
-            if self._unload.begun:
-                self._show(f"The engine is unloaded: {self._unload.words}.", "derived", restart=True)
-            else:
-                self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
+            self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
         elif mirror.loading is not None or state == "starting":
             self._load(mirror.loading)
         elif self._source.silence > _SILENT:

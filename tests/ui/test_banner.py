@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication
 
-from engine.records import Died, Loading, Notice, Refused, Stop
+from engine.records import Died, Ended, Loading, Notice, Refused, Stop
 from tests.support.synthetic import NoProbe, SyntheticSource
 from tests.ui.window_harness import Harness
 from ui.contracts import HostMemory
@@ -138,6 +138,11 @@ def test_unloading_ends_the_engine_and_tells_what_came_back(qtbot):
     assert "it held 312 MiB; waiting" in banner.text
     h.frame(2)
     assert banner.text == "The engine is unloaded: held 312 MiB, 309 MiB came back."
+    h.source._queue.append(Ended())
+    h.source._queue.append(Died(reason="The engine isn't running, so it took no command. Restart it."))
+    h.source.state = "dead"  # as after a slider was moved
+    h.frame()
+    assert banner.text == "The engine is unloaded: held 312 MiB, 309 MiB came back." and banner.restart.isVisible()
     assert banner.restart.isVisible() and len(h.window.mirror.history) == 40
     banner.restart.click()
     h.run(5)
