@@ -34,7 +34,7 @@ class BeamsView(PaintedView):
     title, short = "Beams and samples", "Beams"
     aside = True
     kinds = Kinds.TOKENS | Kinds.TABLES | Kinds.QUEUE | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
-    rate = 20.0
+    rate = 10.0
 
     def __init__(self, context: ViewContext, parent=None):
         super().__init__(context, parent)
