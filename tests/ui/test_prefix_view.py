@@ -219,3 +219,12 @@ def test_a_tiny_panel_is_fine(qtbot) -> None:
     view.resize(200, 140)
     view.refresh(Kinds.ALL)
     pixels(view)
+
+
+def test_the_answer_is_one_line_rather_than_cut(qtbot) -> None:
+    _, view = opened(qtbot)
+    answer, panel = view.answer, pixels(view.answer)[0, 0]
+    for height in range(20, answer.heightForWidth(answer.width()) + 20):
+        answer.setFixedHeight(height)
+        picture = pixels(answer)
+        assert (picture != panel).any() and (picture[[0, -1]] == panel).all(), height

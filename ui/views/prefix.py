@@ -10,7 +10,7 @@ from ui import explain
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.paint.guard import painting
-from ui.paint.labels import advance, metrics, paragraph, put, wrap
+from ui.paint.labels import advance, metrics, paragraph, put, wrap, write
 from ui.prefix_words import answer, hit_rate, requests
 from ui.theme import Theme
 from ui.views.base import View
@@ -132,6 +132,9 @@ class Answer(QWidget):
     def _paint(self, painter: QPainter) -> None:
         theme, (figure, verdict, held) = self._theme, self._words
         painter.fillRect(self.rect(), theme.color("panel"))
+        if self.height() < self._figure_height():
+            self._paint_line(painter)
+            return
         left, above, below = self._lines(self.width())
         strong, small = theme.font("strong"), theme.font("small")
         tall = above * metrics(strong).lineSpacing() + below * metrics(small).lineSpacing()
@@ -143,3 +146,10 @@ class Answer(QWidget):
         y, room = max(0, (self.height() - tall) // 2), self.width() - left
         y += paragraph(painter, QRect(left, y, room, self.height() - y), verdict, strong, theme.color("text"))
         paragraph(painter, QRect(left, y, room, self.height() - y), held, small, theme.color("text_dim"))
+
+    def _paint_line(self, painter: QPainter) -> None:
+        """Where there is no height for more: figure and verdict in one line."""
+        theme, (figure, verdict, _) = self._theme, self._words
+        box, strong, ink = self.rect().adjusted(theme.px(4), 0, 0, 0), theme.font("strong"), theme.color("text")
+        box.setLeft(box.left() + write(painter, box, figure, strong, ink) + theme.px(12))
+        write(painter, box, verdict, strong, ink)
