@@ -129,11 +129,13 @@ def load(folder: Traversable | None = None) -> tuple[list[Story], list[str]]:
 def read(name: str, data: bytes) -> Story:
     """One file. Raises BadStory."""
     try:
-        raw = tomllib.loads(data.decode("utf-8"))
+        raw = tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise BadStory(f"{name}: not UTF-8; save the file as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise BadStory(f"{name}: not TOML: {error}; mend that line") from None
+    except RecursionError:
+        raise BadStory(f"{name}: brackets are nested too deep; no field of a story needs more than two") from None
     try:
         story = msgspec.convert({**raw, "key": name.removesuffix(".toml")}, Story)
     except msgspec.ValidationError as error:

@@ -28,14 +28,16 @@ def test_every_story_that_ships_can_be_told():
 
 
 def test_a_broken_file_costs_only_its_own_story(tmp_path: Path):
-    (tmp_path / "good.toml").write_text(RESERVE, encoding="utf-8")
+    (tmp_path / "good.toml").write_text(RESERVE, encoding="utf-8-sig")  # as editors on Windows may
     (tmp_path / "bad.toml").write_text("title = yes\n", encoding="utf-8")
     (tmp_path / "latin.toml").write_bytes(b'title = "caf\xe9"')
+    (tmp_path / "nested.toml").write_text("a = " + "[" * 5000, encoding="utf-8")
     (tmp_path / "notes.txt").write_text("not a story", encoding="utf-8")
     stories, problems = script.load(tmp_path)
     assert [one.key for one in stories] == ["good"]
     assert problems[0].startswith("bad.toml: not TOML") and "line 1" in problems[0]
     assert problems[1] == "latin.toml: not UTF-8; save the file as UTF-8"
+    assert problems[2].startswith("nested.toml: brackets are nested too deep")
 
 
 @pytest.mark.parametrize(
