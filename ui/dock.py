@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QDockWidget,
     QHBoxLayout,
@@ -154,6 +154,7 @@ class ViewDock(QDockWidget):
         self.visibilityChanged.connect(self._set_shown)
         self.dockLocationChanged.connect(self.follow_tabs)
         self.topLevelChanged.connect(self.follow_tabs)
+        self.topLevelChanged.connect(self._see_floating)
         self.restyle()
         self.refresh_mark()
 
@@ -201,6 +202,10 @@ class ViewDock(QDockWidget):
         super().resizeEvent(event)
         self.resized.emit()
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._see_floating()
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         radius = 0 if self.isFloating() else self._theme.px(8)
@@ -226,6 +231,11 @@ class ViewDock(QDockWidget):
 
     def _keep_summary(self, text: str) -> None:
         self._summary = text
+
+    def _see_floating(self) -> None:
+        """Qt doesn't say that a dock came in sight which was behind a tab when it began to float."""
+        if self.isFloating() and self.isVisible():
+            self._set_shown(True)
 
     def _set_shown(self, shown: bool) -> None:
         if shown != self.shown:

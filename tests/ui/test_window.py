@@ -158,6 +158,24 @@ def test_filling_hides_the_others_and_gives_them_back(qtbot):
 
 
 @pytest.mark.qt_log_ignore("This plugin does not support")  # offscreen windows have no order and no hints
+def test_a_view_that_floats_from_behind_a_tab_is_kept_up_to_date(qtbot):
+    h = Harness(qtbot, size=(1280, 720), steps=5, views=None)
+    deck, dock = h.window.deck, h.window.deck.docks["memory"]
+    deck.open("memory")
+    deck.open("lives")
+    qtbot.waitUntil(lambda: not dock.shown)
+    dock.setFloating(True)
+    qtbot.waitUntil(lambda: dock.shown)
+    dock.close()
+    qtbot.waitUntil(lambda: not dock.shown)
+    deck.open("memory")
+    qtbot.waitUntil(lambda: dock.shown)
+    dock.setFloating(False)
+    deck.open("lives")
+    qtbot.waitUntil(lambda: not dock.shown)
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support")  # offscreen windows have no order and no hints
 def test_layout_is_remembered(qtbot):
     store = layout.NoStore()
     h = Harness(qtbot, settings=store)
