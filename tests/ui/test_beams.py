@@ -13,10 +13,12 @@ from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.cursor import Cursor
 from ui.mirror import Mirror
+from ui.paint.labels import write
 from ui.selection import Selection
 from ui.theme import Theme
+from ui.views import beams_grid
 from ui.views.beams import BeamsView
-from ui.views.beams_grid import LIVING, blend
+from ui.views.beams_grid import LIVING, RANK, blend
 from ui.views.beams_list import HEADS_FOUND, HEADS_LANES, lines_of
 
 
@@ -186,6 +188,39 @@ def test_the_end_of_what_was_found_is_in_sight_wherever_it_lies(qtbot):
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=box.center())
     view.grab()
     assert view.rect().contains(box_of(view, path[-1])) and path[-1] == (1, 59)
+
+
+def test_all_ranks_after_one_cell_have_room(qtbot):
+    lanes = Lanes(8)
+    first = [*lanes.submitted(), *(lanes.fork(i, 0, 0) for i in range(1, 8))]
+    every = {lane: (lane, " word") for lane in range(8)}
+    records = [lanes.record(every, i, first if not i else []) for i in range(60)]
+    found = [([0] * 60 + [last], "text", -1.0 - last) for last in range(8)]
+    view = opened(qtbot, [*records, lanes.record({}, 60, lanes.over(*found))], 600, 400)
+    assert view.moment.marks == {(0, 59): list(range(8))}
+    ranks, last = 8 * view.theme.px(RANK), box_of(view, (0, 59))
+    assert last.right() + ranks < view.rect().right()
+
+
+def test_lanes_without_room_are_counted(qtbot, monkeypatch):
+    said = []
+
+    def noted(painter, box, text, *rest):
+        said.append((text, box))
+        return write(painter, box, text, *rest)
+
+    monkeypatch.setattr(beams_grid, "write", noted)
+    lanes = Lanes(64, beams=False)
+    first = [*lanes.submitted(), *(lanes.fork(i, 0, 0) for i in range(1, 64))]
+    records = [lanes.record({i: (i, " w") for i in range(64)}, p, first if not p else []) for p in range(3)]
+    view = opened(qtbot, records, 700, 240)
+    drawn = {lane for _, (lane, _) in view.grid.hits}
+    assert 1 < len(drawn) < 64 and drawn == set(range(len(drawn))) and len(view.grid.names) == len(drawn)
+    note = next(box for text, box in said if text == f"{64 - len(drawn)} more lanes in a higher view")
+    assert view.rect().contains(note) and all(box.bottom() < note.top() for box, _ in view.grid.hits)
+    view.resize(700, 800)
+    view.grab()
+    assert len({lane for _, (lane, _) in view.grid.hits}) == 64
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])

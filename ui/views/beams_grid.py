@@ -23,6 +23,7 @@ NARROWEST, WIDEST = 26, 104  # a cell
 GAP = 20  # between positions, where curves are
 LOWEST, HIGHEST = 20, 58  # a row
 CELL = 36  # the highest cell
+RANK = 13  # from one rank to the next
 LIVING, BRIGHT = 0.18, 0.34  # share of its hue in a living cell, and in one of the path that is lit
 
 
@@ -65,8 +66,9 @@ class BeamsGrid:
         self._high = min(theme.px(CELL), max(theme.px(8), row - theme.px(6)))
         self._role = "mono" if self._high >= theme.px(30) else "mono_small"
         self._rows = {lane: area.top() + axis + i * row + row // 2 for i, lane in enumerate(lanes)}
+        area, lanes = self._fit(painter, area, axis, row, lanes)
         label = theme.px(LABEL) if area.width() > theme.px(300) else theme.px(10)
-        self._draw_names(painter, QRect(area.left(), area.top(), label, area.height()), moment)
+        self._draw_names(painter, QRect(area.left(), area.top(), label, area.height()), moment, lanes)
         grid = area.adjusted(label, 0, 0, 0)
         self._place(grid, moment)
         painter.save()
@@ -90,6 +92,18 @@ class BeamsGrid:
 
     # --- where things are ---
 
+    def _fit(self, painter: QPainter, area: QRect, axis: int, row: int, lanes: list[int]) -> tuple[QRect, list[int]]:
+        """The lanes that there is room for, and the room that they take; below it stands how many are left out."""
+        if axis + row * len(lanes) <= area.height() + row // 2:
+            return area, lanes
+        theme, note = self._view.theme, self._view.line()
+        count = max(1, (area.height() - axis - note) // row)
+        tall = axis + count * row
+        words = f"{explain.count(len(lanes) - count, 'more lane')} in a higher view"
+        box = QRect(area.left(), area.top() + tall, area.width(), min(note, area.height() - tall))
+        write(painter, box, words, theme.font("small"), theme.color("text_faint"))
+        return QRect(area.left(), area.top(), area.width(), tall), lanes[:count]
+
     def _place(self, grid: QRect, moment: Moment) -> None:
         """The left end of each position, and of the one after the last."""
         theme, gap = self._view.theme, self._view.theme.px(GAP)
@@ -98,7 +112,8 @@ class BeamsGrid:
             lefts.append(x)
             x += width + gap
         lefts.append(x)
-        end = x - gap + theme.px(46)  # room for the ranks after the last cells
+        ranks = max((len(r) for spot, r in moment.marks.items() if spot[1] == moment.length - 1), default=0)
+        end = x - gap + max(theme.px(46), ranks * theme.px(RANK) + theme.px(8))  # the ranks stand after the last cells
         self.furthest = max(0, end - grid.width())
         wanted = self.scroll
         if wanted is None:
@@ -140,9 +155,10 @@ class BeamsGrid:
 
     # --- painting ---
 
-    def _draw_names(self, painter: QPainter, area: QRect, moment: Moment) -> None:
+    def _draw_names(self, painter: QPainter, area: QRect, moment: Moment, lanes: list[int]) -> None:
         view, theme, chosen = self._view, self._view.theme, self._view.context.selection.seq
-        for lane, y in self._rows.items():
+        for lane in lanes:
+            y = self._rows[lane]
             seq = moment.tree.lanes[lane].seq
             box = QRect(area.left(), y - self._high // 2, area.width(), self._high)
             self.names.append((box, seq))
@@ -268,7 +284,7 @@ class BeamsGrid:
             painter.drawEllipse(spot)
             ink = theme.color("panel" if first else "text_dim")
             write(painter, spot.adjusted(-2, 0, 2, 0), str(rank + 1), theme.font("mono_small"), ink, CENTER)
-            x += size - theme.px(3)
+            x += min(size, theme.px(RANK))
 
 
 def shown(text: str) -> str:
