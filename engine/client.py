@@ -13,7 +13,7 @@ up by name, and only in the child.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from time import monotonic
 from typing import Literal
 
@@ -39,6 +39,7 @@ from engine.records import (
     Status,
     StepRecord,
     Submit,
+    Submitted,
     WrongSchema,
     decode,
     encode,
@@ -66,6 +67,7 @@ class EngineClient:
         self._heard = monotonic()  # when the last message was polled
         self._status = _FRESH
         self._open: dict[int, Submit] = {}  # requests that haven't ended, as far as polled, by number
+        self._left: Counter[int] = Counter()  # of these: sequences that haven't ended
         self._child = Child(msgspec.msgpack.encode(config), target)
 
     @property
@@ -139,6 +141,7 @@ class EngineClient:
         """Start again with the same configuration and the settings last in force; nothing that ran goes on."""
         self._child.close()
         self._open.clear()
+        self._left.clear()
         self._status = _FRESH
         size = self.settings.block_size
         self.config = msgspec.structs.replace(self.config, settings=self.settings, block_size=size)
@@ -176,11 +179,13 @@ class EngineClient:
             case StepRecord() | Between():
                 self.settings = message.settings
                 for event in message.events:
-                    if isinstance(event, Finished | Aborted):
-                        self._open.pop(event.number, None)
+                    if isinstance(event, Submitted):
+                        self._left[event.number] = event.of
+                    elif isinstance(event, Finished | Aborted):
+                        self._ended(event.number)
             case Keyframe():
                 self.settings = message.settings
-                self._close_all_but({sequence.number for sequence in message.sequences})
+                self._close_all_but(Counter(sequence.number for sequence in message.sequences))
             case Refused():
                 self._open.pop(message.number, None)
             case Ack(ok=True, settings=LiveSettings() as settings):
@@ -192,13 +197,22 @@ class EngineClient:
             case Died():
                 if self._state == "ready":  # one of them may be what it died of
                     self._open.clear()
+                    self._left.clear()
                 self._state, self._told = "dead", True
             case Ended() if self._state != "dead":
                 self._state = "ended"
 
-    def _close_all_but(self, numbers: set[int]) -> None:
+    def _ended(self, number: int) -> None:
+        """One of the sequences that serve a request."""
+        self._left[number] -= 1
+        if self._left[number] <= 0:
+            del self._left[number]
+            self._open.pop(number, None)
+
+    def _close_all_but(self, numbers: Counter[int]) -> None:
         """A keyframe names all that haven't ended, but for those that the engine has yet to take; ends may have been
         lost before it."""
+        self._left = numbers
         self._open = {n: submit for n, submit in self._open.items() if n in numbers or submit.id in self._owed}
 
     def _refuse(self, command: Command, error: Exception) -> None:

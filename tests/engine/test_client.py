@@ -18,6 +18,7 @@ from engine import records as r
 from engine.client import EngineClient
 from engine.config import EngineConfig, LiveSettings
 from tests.support.clients import FAKE, Seen, running, until
+from tests.support.lanes import Lanes
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -139,6 +140,19 @@ def test_other_weights_start_over_what_has_not_ended():
         assert again.of(r.Ready)[0].config.dtype == "int8" and again.of(r.Ready)[0].settings.max_batch == 3
         until(client, again, lambda s: s.events(r.Finished))
         assert again.tokens() == {2: [0, 1, 2, 3]} and not client._open
+
+
+def test_a_request_is_open_until_the_last_of_its_sequences_has_ended():
+    lanes = Lanes(3, beams=False)
+    with running() as (client, _):
+        client._open[lanes.number] = r.Submit(id=1, request=r.Request(number=lanes.number, n=3))
+        tokens = dict.fromkeys(range(3), (1, "a"))
+        ends = [r.Finished(seq=lanes.first + i, number=lanes.number, reason="stop", output_tokens=1) for i in range(3)]
+        client._follow(lanes.record(tokens, 0, [*lanes.submitted(), ends[0]]))
+        client._follow(lanes.record(tokens, 1, ends[1:2]))
+        assert lanes.number in client._open
+        client._follow(lanes.record(tokens, 2, ends[2:]))
+        assert not client._open
 
 
 def test_other_weights_leave_a_pause_paused():
