@@ -24,8 +24,12 @@ settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones last, so that a broken tree fails within seconds."""
+    """Slow ones last, so that a broken tree fails within seconds. They are one group, as the tests of a fast file are:
+    many use all cores, or mind the time."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        item.add_marker(pytest.mark.xdist_group("slow" if slow else item.path.name))
 
 
 @pytest.fixture(autouse=True)

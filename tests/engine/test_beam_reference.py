@@ -95,21 +95,21 @@ def is_found(run: Run, tokens: list[int], logprob: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_default_model_agrees():
-    """Over transformers' own forward pass."""
+    """Over transformers' own forward pass; two searches, for the engine's own below are of the same kind."""
     reference, same = kept(), 0
-    for run in chosen(1):
+    for run in chosen(1)[:2]:
         a = run.arguments
         beams = BeamSearch(a.width, reference.new_tokens, reference.eos_ids, a.length_penalty, a.early_stopping)
         best, *_ = search(Dense(oracle.model(), reference.prompts[run.prompt].ids), beams)
         same += is_found(run, list(best.tokens), best.logprob)
-    assert same >= len(PROMPTS) - 1
+    assert same == 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_engine_finds_what_transformers_finds():
     """All searches together, sharing blocks and steps."""
-    reference, runs = kept(), chosen(2)
+    reference, runs = kept(), chosen(1)
     settings = LiveSettings(max_batch=32, kv_blocks=1024, max_context=256)
     engine = build(EngineConfig(dtype="float32", device="cpu", settings=settings), lambda *_: None).engine
     for number, run in enumerate(runs):
@@ -127,6 +127,6 @@ def test_the_engine_finds_what_transformers_finds():
         found |= {event.number: event.found for event in engine.step().events if isinstance(event, Searched)}
     engine.check()
     same = sum(is_found(run, found[i][0].token_ids, found[i][0].log_probability) for i, run in enumerate(runs))
-    assert same >= len(runs) - 2
+    assert same >= len(runs) - 1
     for i, run in enumerate(runs):
         assert found[i][0].score == pytest.approx(run.score, abs=1e-3)

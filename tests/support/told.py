@@ -56,7 +56,7 @@ def panels(runs: int = 2, steps: int = 200) -> tuple[StoryPanel, ...]:
     facts = ("at most 4", "at most 8")[:runs]
     return (
         StoryPanel(title="Running sequences", unit="", kind="steps", top=0.0, curves=curves, facts=facts),
-        StoryPanel(title="Waste, share of KV slots held", unit="%", kind="steps", top=100.0, curves=curves, facts=facts),
+        StoryPanel(title="Waste of KV slots held", unit="%", kind="steps", top=100.0, curves=curves, facts=facts),
         StoryPanel(title="Tokens per second", unit="", kind="steps", top=0.0, curves=curves, facts=facts),
         StoryPanel(title="Time to first token, each request", unit="s", kind="dots", top=0.0, curves=dots, facts=facts),
     )
