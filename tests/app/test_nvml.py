@@ -215,6 +215,7 @@ def test_a_process_that_computes_and_draws_counts_once() -> None:
         (None, ME, (None, None)),
         (None, None, (0, None)),
     ],
+    ids=lambda value: "id" if value == ME else None,  # the same in every process that collects
 )
 def test_engine_and_others(processes: dict | None, pid: int | None, parts: tuple, monkeypatch) -> None:
     monkeypatch.setattr(module, "_is_here", lambda number: number in (ME, 1))
