@@ -1,7 +1,7 @@
 """Beam search finds the sequence that transformers' generate finds, under every rule, width and penalty.
 
-On tiny random models, where many short searches can be run, and on the default model against what is kept in
-tests/bench/beam_reference.json. The forward pass is transformers' too: here the search alone is compared.
+On tiny random models, where many short searches can be run over transformers' own forward pass, and by the engine on
+the default model against what is kept in tests/bench/beam_reference.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from engine.build import build
 from engine.config import EngineConfig, LiveSettings
 from engine.records import Request, Searched
 from tests.bench.beam_reference import ARGUMENTS, PROMPTS, Arguments, Run, best_sequence, kept, summed_logprob
-from tests.support import oracle
 from tests.support.beams import Dense, search
 from tests.support.tiny_models import VOCABULARY, config_of, make
 
@@ -48,7 +47,7 @@ def likely_endings(model, prompt: list[int], count: int) -> list[int]:
 def test_tiny_models_agree(tiny, width):
     """Every penalty with every rule, without an ending token, with one and with three."""
     ended = 0
-    for penalty, rule, endings in itertools.product([0.0, 0.6, 1.0, 2.0, -1.0], RULES, (0, 1, 3)):
+    for penalty, rule, endings in itertools.product([0.0, 1.0, 2.0], RULES, (0, 1, 3)):
         generator = torch.Generator().manual_seed(100 * width + endings)
         prompt = torch.randint(VOCABULARY, (6,), generator=generator).tolist()
         eos = likely_endings(tiny, prompt, endings)
@@ -58,7 +57,7 @@ def test_tiny_models_agree(tiny, width):
         assert list(best.tokens) == wanted or abs(best.logprob - summed_logprob(tiny, prompt, wanted)) < ALLOWED
         assert best.score == pytest.approx(score, abs=1e-4)
         ended += best.stopped
-    assert 5 < ended < 30, "either hardly any search ended by a token, or all did"
+    assert 3 < ended < 18, "either hardly any search ended by a token, or all did"
 
 
 def test_what_is_kept_covers_the_rules():
@@ -90,19 +89,6 @@ def is_found(run: Run, tokens: list[int], logprob: float) -> bool:
         print(f"prompt {run.prompt}, {run.arguments}: another sequence, {logprob:.6f} for {run.logprob:.6f}")
     assert logprob == pytest.approx(run.logprob, abs=ALLOWED)
     return same
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_default_model_agrees():
-    """Over transformers' own forward pass; two searches, for the engine's own below are of the same kind."""
-    reference, same = kept(), 0
-    for run in chosen(1)[:2]:
-        a = run.arguments
-        beams = BeamSearch(a.width, reference.new_tokens, reference.eos_ids, a.length_penalty, a.early_stopping)
-        best, *_ = search(Dense(oracle.model(), reference.prompts[run.prompt].ids), beams)
-        same += is_found(run, list(best.tokens), best.logprob)
-    assert same == 2
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """Greedy output over packed weights is equal in every token, whatever the batch, the budget and γ.
 
 A row's bits don't depend on what is computed beside it there, so nothing is allowed for: the float32 engine's near-ties
-can't occur. Two runs that differ in all three settings; `servescope bench exactness --dtype` runs the whole cover. Real
-model, runner and engine in this process.
+can't occur. Two runs that differ in all three settings, over half of the prompts; `servescope bench exactness --dtype`
+runs the whole cover over all. Real model, runner and engine in this process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RUNS = {  # batch, budget, γ
 
 @cache
 def prompts() -> list[list[int]]:
-    """20 of 5 to 600 tokens."""
+    """10 of 5 to 600 tokens."""
     tokenizer = Tokenizer.load(Path(resolve("default").path))
-    return oracle.prompts(lambda text: tokenizer.encode(text, add_special=False))
+    return oracle.prompts(lambda text: tokenizer.encode(text, add_special=False))[::2]
 
 
 @pytest.mark.slow
@@ -55,6 +55,6 @@ def test_every_token_is_equal_under_any_batch_budget_and_draft_length(form: str)
         found[batch, budget, gamma], _ = serve(start(runner, settings), prompts(), oracle.NEW_TOKENS)
     first = found[RUNS[form][0]]
     assert all(len(output) == oracle.NEW_TOKENS for output in first)
-    assert len({tuple(output) for output in first}) > 10
+    assert len({tuple(output) for output in first}) > 5
     for run, outputs in found.items():
         assert outputs == first, run
