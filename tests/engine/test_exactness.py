@@ -71,7 +71,7 @@ def test_token_equal_while_paused_stepped_and_dragged():
         obeys(record)
         if step % 3:
             return
-        engine.hold(rng.randrange(10**9))  # a pause
+        engine.hold(rng.randrange(record.timing.total))  # a pause: of time that has passed, or the clock would go back
         key, value = rng.choice(
             [
                 ("max_batch", rng.randint(1, 24)),
