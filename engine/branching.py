@@ -67,6 +67,9 @@ def sample_row(sequence: Sequence, drafts: list[int], position: int = 0) -> Samp
     params = sequence.params
     assert params is not None
     params.drafts, params.position = drafts, position or len(sequence.tokens)
+    if sequence.q is not None or params.q_rows is not None:
+        params.q_rows = sequence.q[: len(drafts)] if sequence.q is not None and drafts else None
+        sequence.q = None
     return params
 
 

@@ -28,7 +28,7 @@ from engine.text_streams import TextStreams
 from engine.tokenizer import BadPrompt, Tokenizer
 from engine.worker import Built, Progress
 
-PROPOSERS = {"ngram": NgramProposer}
+PROPOSERS = {"ngram": NgramProposer.of}
 
 
 def build(config: EngineConfig, progress: Progress) -> Built:

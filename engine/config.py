@@ -11,7 +11,13 @@ from typing import Literal
 
 import msgspec
 
-DraftMethod = Literal["off", "ngram"]
+# ngram: prompt lookup. suffix: the longest match in this and past outputs. head: a small trained head on the target's
+# hidden states. mixed: suffix where it matches long, else head. model: another checkpoint. layers: the target's own first
+# layers. bits: the target's own weights in fewer bits
+DraftMethod = Literal["off", "ngram", "suffix", "head", "mixed", "model", "layers", "bits"]
+DraftPolicy = Literal["fixed", "adaptive"]  # γ tokens whenever possible, or as many of γ as pay, by what was measured
+# how a model drafts for sampled requests: its likeliest tokens, or a draw from its distribution
+DraftSampling = Literal["greedy", "probabilistic"]
 # The form of the weights: "file" is a GGUF file's own 4 or 8 bits, "int8" any checkpoint rounded to 8; both CPU only.
 # Keys and values are of the same floats, float16 in the CPU's compiled program (file, int8, bfloat16).
 # "auto": see engine/runner/forms.py.
@@ -45,6 +51,15 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_gap: int = 100  # ms between two tokens of a decoding stream that AUTO keeps to while prompts are computed
     draft_length: int = 4  # γ, drafted tokens per sequence and pass; 0 = off
     draft_method: DraftMethod = "ngram"
+    draft_policy: DraftPolicy = "fixed"
+    draft_sampling: DraftSampling = "probabilistic"
+    draft_model: str = ""  # of "model": a checkpoint as `EngineConfig.model` has it
+    draft_layers: int = 0  # of "layers"; 0 = a quarter of them
+    ngram_min: int = 2  # tokens that must match, of "ngram"
+    ngram_max: int = 4
+    # Share of drafted tokens to accept, by position, the last one for all that follow: a what-if. The text is then
+    # meaningless, and every surface says "simulated". Empty: the exact rule.
+    simulated_acceptance: tuple[float, ...] = ()
     chunked_prefill: bool = True  # off: a prompt is computed whole, before any decode
     prefix_cache: bool = True
     watermark: float = 0.01  # share of the pool that admission leaves free, so that running rows can grow
@@ -58,6 +73,12 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int = 0  # 0 = off
     top_p: float = 1.0
     min_p: float = 0.0
+    # Of tokens that prompt or output hold already, as in vLLM: logits are divided by `repetition_penalty` where positive
+    # and multiplied where negative; of output tokens alone, `presence_penalty` is subtracted once and
+    # `frequency_penalty` for each time.
+    repetition_penalty: float = 1.0  # 1 = off
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,13 +130,20 @@ _UNITS = {
     "token_budget": "tokens per step",
     "max_gap": "ms",
     "draft_length": "tokens",
+    "draft_layers": "layers, 0 = a quarter",
+    "ngram_min": "tokens",
+    "ngram_max": "tokens",
     "watermark": "of the pool",
     "swap_blocks": "blocks, 0 = none",
     "temperature": "",
     "top_k": "tokens, 0 = off",
     "top_p": "",
     "min_p": "",
+    "repetition_penalty": "1 = off",
+    "presence_penalty": "",
+    "frequency_penalty": "",
 }
+MAX_NGRAM = 8  # longer matches find nothing that shorter ones do not
 MAX_BATCH = 512
 MAX_DRAFT = 16  # beyond this a pass verifies mostly rejected work
 MAX_BUDGET = 16_384
@@ -146,12 +174,18 @@ def limits(model: Model, block_size: int, kv_blocks_max: int, swap_blocks_max: i
         "token_budget": (8, MAX_BUDGET, "upper end of what this engine schedules"),
         "max_gap": (10, 10_000, "a longer gap is a pause"),
         "draft_length": (0, MAX_DRAFT, "longer drafts are mostly rejected"),
+        "draft_layers": (0, model.layers - 1, f"the model has {model.layers:,} layers"),
+        "ngram_min": (1, MAX_NGRAM, "longer ones hardly ever match"),
+        "ngram_max": (1, MAX_NGRAM, "longer ones find nothing more"),
         "watermark": (0.0, 0.5, "half the pool"),
         "swap_blocks": (0, host, _memory_ends(host, _WHERE["swap_blocks"])),
         "temperature": (0.0, 5.0, ""),
         "top_k": (0, model.vocabulary, "size of the vocabulary"),
         "top_p": (0.01, 1.0, ""),
         "min_p": (0.0, 1.0, ""),
+        "repetition_penalty": (0.1, 10.0, ""),
+        "presence_penalty": (-2.0, 2.0, ""),
+        "frequency_penalty": (-2.0, 2.0, ""),
     }
     return {key: Limit(low, high, _UNITS[key], why) for key, (low, high, why) in ranges.items()}
 
@@ -187,10 +221,19 @@ def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
         try:
             if key == "token_budget" and value == "auto":
                 value = AUTO
+            if key == "simulated_acceptance":
+                value = _rates(value)
             clean[key] = msgspec.convert(value, known[key].type, strict=False)
         except msgspec.ValidationError as error:
             raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
     return msgspec.structs.replace(settings, **clean)
+
+
+def _rates(value: object) -> object:
+    """Rates as people write them: one number, or several with commas between; nothing for none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (float(value),)
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def follow_block_size(old: LiveSettings, new: LiveSettings, changes: Mapping[str, object]) -> LiveSettings:
@@ -221,6 +264,13 @@ def validate(
             "block_size",
             f"block_size {settings.block_size} is not a power of two: take one of {', '.join(map(str, BLOCK_SIZES))}",
         )
+    if settings.ngram_min > settings.ngram_max:
+        raise SettingRefused(
+            "ngram_min",
+            f"ngram_min {settings.ngram_min} is over ngram_max {settings.ngram_max}; lower the one or raise the other",
+        )
+    if not all(0 <= rate <= 1 for rate in settings.simulated_acceptance):
+        raise SettingRefused("simulated_acceptance", "simulated acceptance is a share of tokens: 0 to 1 by position")
     if settings.preemption == "swap" and not settings.swap_blocks:
         raise SettingRefused(
             "swap_blocks",

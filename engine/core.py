@@ -21,6 +21,7 @@ from engine.branching import Decided, decide
 from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
+from engine.drafting import Drafting
 from engine.forking import Forking
 from engine.formulas import blocks_for
 from engine.group import Group
@@ -46,7 +47,7 @@ from engine.runner.batch import pack
 from engine.sampler import Sampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence, sequences_of
-from engine.speculation.proposer import Proposer
+from engine.speculation.proposer import Factory
 from engine.texts import NullTexts, Texts
 from engine.watch import Watch
 
@@ -68,7 +69,7 @@ class Engine:
         sampler: Sampler,
         *,
         bounds: dict[str, Limit],
-        proposers: Mapping[str, Callable[[], Proposer]],
+        proposers: Mapping[str, Factory],
         texts: Texts | None = None,
         eos_ids: frozenset[int] = frozenset(),
         seed: int = 0,
@@ -93,8 +94,7 @@ class Engine:
         self._live: dict[int, list[Sequence]] = {}  # unfinished ones, by request number
         self._last_seq = 0
         self._seed = seed
-        self._proposers = proposers
-        self._proposer = self._make_proposer(settings)
+        self._drafting = Drafting(proposers, settings)
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
@@ -184,9 +184,10 @@ class Engine:
             bounds = config.limits_of_size(bounds, old.block_size, new.block_size)
         config.validate(new, bounds, new.block_size, *self._largest_need(new.block_size))
         self._keep_lanes(new)
-        proposer = self._make_proposer(new) if new.draft_method != old.draft_method else self._proposer
+        proposer = self._drafting.made(new)
         acquire(self.runner, old, new)
-        self._proposer, self.settings, self.bounds = proposer, new, bounds
+        self.settings, self.bounds = new, bounds
+        self._drafting.apply(new, proposer)
         self.pool.at(self.last_step, self.now())
         self.scheduler.apply(new)
         self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
@@ -210,7 +211,7 @@ class Engine:
         """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
         started = self._monotonic()
         self.pool.at(self.last_step + 1, started - self._held)
-        self._propose()
+        self._drafting.propose(self.scheduler.running)
         proposed = self._monotonic()
         budget = self._budget()
         plan = self.scheduler.schedule(budget.tokens)
@@ -233,6 +234,7 @@ class Engine:
             raise
         sampled = self._monotonic()
         self.last_step += 1
+        self._drafting.see(asked, decided.outcomes, self.runner)
         top = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
         done = self._commit(plan, decided, sampled - self._held)
         memory = self._sample_memory()
@@ -343,19 +345,6 @@ class Engine:
         high = int(self.bounds["token_budget"].high)
         return self._auto.of(self.settings, high, self.scheduler.running, self.scheduler.waiting)
 
-    def _propose(self) -> None:
-        """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""
-        if self._proposer is None or self.settings.draft_length == 0:
-            return
-        longest = self.settings.draft_length
-        for sequence in self.scheduler.running:
-            if sequence.decoding and sequence.request.sampling.speculate and sequence.group is None:
-                # a pass adds its drafts and one token more
-                count = min(longest, sequence.limit - len(sequence.tokens) - 1)
-                if count > 0:
-                    sequence.drafts = self._proposer.propose(sequence.seq, sequence.tokens, count)
-                    assert len(sequence.drafts) <= count
-
     def _commit(self, plan: Plan, decided: Decided, now: int) -> Commit:
         done, outcomes = Commit(self.texts, self.eos_ids, now), decided.outcomes
         for row in plan.rows:
@@ -416,8 +405,7 @@ class Engine:
         lanes.remove(sequence)
         if not lanes:
             del self._live[sequence.number]
-        if self._proposer is not None:
-            self._proposer.forget(sequence.seq)
+        self._drafting.forget(sequence.seq)
         if self._watch.seq == sequence.seq:
             self._watch.seq = None
         return self.texts.finish(sequence.seq)
@@ -445,13 +433,6 @@ class Engine:
                     f"request {number} is a search with {lanes[0].request.beams} beams, which run together; "
                     f"max_batch {settings.max_batch} would be too few. Wait for it, or abort it",
                 )
-
-    def _make_proposer(self, settings: LiveSettings) -> Proposer | None:
-        if settings.draft_method == "off":
-            return None
-        if settings.draft_method not in self._proposers:
-            raise SettingRefused("draft_method", f"this engine has no draft method '{settings.draft_method}'")
-        return self._proposers[settings.draft_method]()
 
     def _sample_memory(self) -> Memory | None:
         """A new sample when the last one is old enough, else None."""

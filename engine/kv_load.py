@@ -17,6 +17,7 @@ from engine.records import Memory, Request, Sampling
 from engine.runner.batch import Ints, PackedBatch
 from engine.sampler import Sampler
 from engine.sequence import Sequence
+from engine.speculation.proposer import Lookup
 
 BLOCK_SIZE = 16
 CONTEXT = 1024
@@ -82,10 +83,10 @@ class IdleRunner:
         self.swap_out(device, host)
 
 
-class Repeater:
+class Repeater(Lookup):
     """Always drafts as many tokens as it may: which, makes no difference here."""
 
-    def propose(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
         return tokens[-limit:]
 
     def forget(self, seq: int) -> None:
@@ -102,7 +103,7 @@ def make_engine(blocks: int, rows: int, gamma: int, seed: int) -> Engine:
         settings,
         Sampler(VOCABULARY),
         bounds=limits(MODEL, BLOCK_SIZE, blocks),
-        proposers={"ngram": Repeater},
+        proposers={"ngram": lambda _: Repeater()},
         seed=seed,
     )
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
 
-SCHEMA = 4
+SCHEMA = 5
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
 
 NONE = 0xFFFFFFFF  # no owner, no block
@@ -115,6 +115,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     seed: int | None = None
     speculate: bool = True  # False: never draft for this request
 
@@ -155,7 +158,7 @@ class Change(_Struct):
     """Change live settings: all of them, or none and the Ack says why."""
 
     id: int
-    changes: dict[str, int | float | bool | str]
+    changes: dict[str, int | float | bool | str | list[float]]
 
 
 class Pause(_Struct):
@@ -524,6 +527,7 @@ class Ready(_Struct):
     limits: dict[str, Limit]
     notices: list[str] = []  # what the user should know: a shrunken pool, a missing chat template
     absent: dict[str, str] = {}  # forms of weights (`EngineConfig.dtype`) that can't be had here, and why
+    absent_drafts: dict[str, str] = {}  # draft methods that can't be had here, and why
 
 
 class Ack(_Struct):

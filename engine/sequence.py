@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from engine.records import Request, SequenceState
 
 if TYPE_CHECKING:
+    import torch
+
     from engine.group import Group
     from engine.sampler import SampleRow
 
@@ -42,6 +44,7 @@ class Sequence:
     computed: int = 0  # tokens with K/V in the pool
     table: array[int] = field(default_factory=lambda: array("q"))  # block ids, logical order; a buffer numpy can read
     drafts: list[int] = field(default_factory=list)  # proposed for the coming step
+    q: torch.Tensor | None = None  # (len(drafts), vocabulary) that they were drawn from; None: they are certain
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of known tokens, as far as needed
     sealed: int = 0  # leading blocks of the table that were offered to the prefix cache (or came from it)
     host: array[int] = field(default_factory=lambda: array("q"))  # host blocks, logical order, while it is swapped out

@@ -89,6 +89,7 @@ class Transformer:
         self.norm = weights.norm
         self.head = Linear(weights.head)
         self.inverse_frequencies = weights.inverse_frequencies
+        self.wanted = self.norm.new_empty((0, config.hidden))  # (N, D) that the last logits were made from
 
     def forward(self, inputs: Inputs, pools: KVPools) -> torch.Tensor:
         """→ logits (N, V) float32."""
@@ -96,8 +97,8 @@ class Transformer:
         rotation = rope_table(inputs.positions, self.inverse_frequencies, x.dtype)
         for layer, (keys, values) in zip(self.layers, pools, strict=True):
             x = layer(x, rotation, inputs, keys, values)
-        wanted = rms_norm(x[inputs.logit_index], self.norm, self.config.rms_eps)
-        return self.head(wanted).float()
+        self.wanted = x[inputs.logit_index]
+        return self.head(rms_norm(self.wanted, self.norm, self.config.rms_eps)).float()
 
     @property
     def bytes(self) -> int:

@@ -38,6 +38,10 @@ class Runner(Protocol):
         """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order."""
         ...
 
+    def hidden(self) -> torch.Tensor:
+        """What the last pass's logits were made from, before the final norm: (N, hidden) float32, its own."""
+        ...
+
     def resize(self, num_blocks: int) -> None:
         """Keep the K/V of blocks below min(old, new). Raises OutOfDeviceMemory and leaves the old pool."""
         ...

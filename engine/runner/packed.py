@@ -60,6 +60,7 @@ class PackedRunner(PooledRunner):
         self._buffers = _Buffers(config, weights.head.padded_rows, self.threads, weights.head.bits == 16)
         self._times = np.zeros(len(OPS), np.int64)  # ticks
         self._seconds = 0.0
+        self._wanted: Ints = np.zeros(0, np.int64)  # of the last step's tokens, those that logits were asked of
         # here, in one thread, lest each of the team's wants to
         compile_for(forward, 0, 0, 0, self._model, self._layers, np.zeros(1, STEP))
         self._team = Team(self.threads, phases(config.layers))
@@ -121,7 +122,11 @@ class PackedRunner(PooledRunner):
         # a thread that is late may still look at its step's records: it gets the arrays, not just their addresses
         self._team.run(forward, self._team.lines.ctypes.data, self._model, self._layers, step)
         self._seconds += time.perf_counter() - started
+        self._wanted = batch.logit_index
         return torch.from_numpy(buffers.logits[: len(batch.logit_index), : config.vocabulary])
+
+    def hidden(self) -> torch.Tensor:
+        return torch.from_numpy(self._buffers.stream(self.config.hidden)[self._wanted])
 
     def op_seconds(self) -> dict[str, float]:
         """Seconds of all steps so far by op, as the calling thread saw them."""
@@ -189,6 +194,10 @@ class _Buffers:
         self._arrays = dict.fromkeys((*self._widths, "scratch"), aligned((0,), np.uint8))
         self._rows = 0
         self.logits = aligned((0, vocabulary), np.float32)
+
+    def stream(self, hidden: int) -> NDArray[np.float32]:
+        """The residual stream (rows, hidden) as the last step left it."""
+        return self._arrays["x"].view(np.float32).reshape(-1, hidden)
 
     def lay_out(self, rows: int, wanted: int, scratch: int) -> NDArray:
         """A record of STEP with the buffers' addresses and the counts; scratch: float32 numbers a thread."""

@@ -45,6 +45,9 @@ class PooledRunner:
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         raise NotImplementedError
 
+    def hidden(self) -> torch.Tensor:
+        raise NotImplementedError
+
     def free_bytes(self) -> int | None:
         """What the pool may grow by, with a reserve left for a step's own memory; None: not known."""
         raise NotImplementedError

@@ -60,6 +60,9 @@ class TorchRunner(PooledRunner):
         """The whole model as one op; on a GPU only what it takes to ask for it."""
         return {"model": self._seconds}
 
+    def hidden(self) -> torch.Tensor:
+        return self._transformer.wanted.float()
+
     @torch.inference_mode()
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         """→ (N, vocabulary) float32 on the runner's device. Raises MemoryError or torch.OutOfMemoryError."""

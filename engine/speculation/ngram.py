@@ -14,6 +14,9 @@ One matching token proposes nearly always and is mostly wrong; three leave too m
 
 from __future__ import annotations
 
+from engine.config import LiveSettings
+from engine.speculation.proposer import Lookup
+
 MIN_N = 2
 MAX_N = 4
 
@@ -28,7 +31,7 @@ class _Index:
         self.done = 0
 
 
-class NgramProposer:
+class NgramProposer(Lookup):
     """Looks for the longest suffix first, max_n down to min_n tokens; the most recent match wins."""
 
     def __init__(self, min_n: int = MIN_N, max_n: int = MAX_N):
@@ -37,7 +40,11 @@ class NgramProposer:
         self._sizes = range(max_n, min_n - 1, -1)
         self._indices: dict[int, _Index] = {}
 
-    def propose(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+    @classmethod
+    def of(cls, settings: LiveSettings) -> NgramProposer:
+        return cls(settings.ngram_min, settings.ngram_max)
+
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
         index = self._indices.setdefault(seq, _Index())
         self._extend(index, tokens)
         length = len(tokens)

@@ -1,25 +1,83 @@
-"""What a drafter is to the engine: tokens in, a guess at the next few out.
+"""What a drafter is to the engine: tokens of a batch in, a guess at the next few of each out.
 
 The engine checks every guess against the target model, so a proposer may be wrong in any way and at any time; it
-can only cost time. It knows nothing of blocks, batches or sampling.
+can only cost time. It knows nothing of blocks and batches of the target. Glossary in `accept.py`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
+import torch
+
+from engine.config import LiveSettings
+from engine.sampler import Outcome, SampleRow
+
+
+class Ask(msgspec.Struct, gc=False):
+    """A draft of at most `limit` tokens, at least 1, that may follow `tokens`: prompt and output of sequence `seq` so
+    far. The list is the sequence's own: neither kept nor changed. Between two asks for one sequence it only grows, at
+    its end. `params`: how its tokens are drawn from the target."""
+
+    seq: int
+    tokens: list[int]
+    limit: int
+    params: SampleRow
+
+
+@dataclass(slots=True)
+class Drafts:
+    """One draft for each ask, in order; a draft may be shorter than asked for, or empty.
+
+    `q`: by place among the asks, the distributions (len(draft), vocabulary) that the tokens were drawn from, on the
+    device of the target's logits; a draft that isn't named was deterministic, q = 1 at each of its tokens.
+    """
+
+    tokens: list[list[int]]
+    q: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 class Proposer(Protocol):
-    """A deterministic drafter: the same tokens give the same draft, so q is 1 for each drafted token."""
+    """`watches`: it wants to `see` every pass, drafts or no drafts."""
 
-    def propose(self, seq: int, tokens: list[int], limit: int) -> list[int]:
-        """At most `limit` tokens that may follow `tokens`, the prompt and output of sequence `seq` so far.
+    watches: bool
 
-        `tokens` is the sequence's own list: it must be neither kept nor changed. Between two calls for one
-        sequence it only grows, at its end.
-        """
+    def propose(self, asks: list[Ask]) -> Drafts: ...
+
+    def see(self, seqs: Sequence[int], outcomes: Sequence[Outcome], hidden: torch.Tensor) -> None:
+        """A pass came to `outcomes` for the sequences `seqs`, tokens not yet theirs. hidden (N, width) float32: what
+        the logits were made from, len(drafts) + 1 rows for each of them in order. It lasts until the next pass."""
         ...
 
     def forget(self, seq: int) -> None:
-        """The sequence is finished or was preempted; drop what is kept for it. Unknown numbers are fine."""
+        """The sequence is finished; drop what is kept for it. Unknown numbers are fine."""
         ...
+
+
+Factory = Callable[[LiveSettings], Proposer]
+"""Makes the proposer of a draft method as the settings have it. Raises SettingRefused, which says what is wrong with
+the draft; nothing has changed then."""
+
+
+class Lookup(ABC):
+    """A deterministic proposer that looks at each sequence by itself and at no model."""
+
+    watches = False
+
+    def propose(self, asks: list[Ask]) -> Drafts:
+        follow = self.follow
+        return Drafts([follow(ask.seq, ask.tokens, ask.limit) for ask in asks])
+
+    @abstractmethod
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+        """At most `limit` tokens that may follow `tokens`; see Ask."""
+
+    def see(self, seqs: Sequence[int], outcomes: Sequence[Outcome], hidden: torch.Tensor) -> None:
+        raise NotImplementedError  # it doesn't watch
+
+    @abstractmethod
+    def forget(self, seq: int) -> None: ...

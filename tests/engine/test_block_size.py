@@ -27,7 +27,7 @@ def build(room: int = 200, **changes: int | float | bool | str) -> tuple[Engine,
     now = settings(**{"draft_method": "ngram", **changes})
     runner = FakeRunner(now.kv_blocks, 8, TableModel(8, seed=3, sharpness=3.0), room)
     runner.resize_host(now.swap_blocks)
-    engine = Engine(runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer})
+    engine = Engine(runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer.of})
     return engine, Applier(engine.keyframe())
 
 

@@ -208,7 +208,7 @@ def build(machine: Machine, **changes) -> tuple[Engine, Clock]:
     now = settings(max_batch=16, max_context=1024, kv_blocks=256, **{"token_budget": AUTO, **changes})
     runner = TimedRunner(machine, clock, now.kv_blocks, 16, model)
     engine = Engine(
-        runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer}, budget=seeded(machine),
+        runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer.of}, budget=seeded(machine),
         clock=clock,
     )  # fmt: skip
     return engine, clock

@@ -30,6 +30,7 @@ from engine.records import (
 )
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
+from engine.speculation.proposer import Lookup
 from tests.support.applier import Applier
 from tests.support.fake_runner import FakeRunner, TableModel, settings
 from tests.support.fake_texts import LetterTexts
@@ -38,14 +39,14 @@ V = 8
 PROMPT = [1, 2, 3, 4, 5, 6, 0, 1, 2, 3]
 
 
-class Oracle:
+class Oracle(Lookup):
     """A proposer that knows the model: its first `right` guesses are right, the others are not."""
 
     def __init__(self, model: TableModel, right: int):
         self.model, self.right = model, right
         self.forgotten: list[int] = []
 
-    def propose(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
         truth = self.model.greedy(tokens, limit)
         return [t if i < self.right else (t + 1) % V for i, t in enumerate(truth)]
 
@@ -72,7 +73,7 @@ def build(right: int | None = None, room: int = 1 << 20, eos: frozenset[int] = f
         now,
         Sampler(V),
         bounds=runner.bounds(),
-        proposers={"ngram": lambda: oracle},
+        proposers={"ngram": lambda _: oracle},
         texts=LetterTexts(),
         eos_ids=eos,
         clock=Clock(),
@@ -389,7 +390,7 @@ def test_turning_the_prefix_cache_off_frees_it() -> None:
 
 def test_an_unknown_draft_method_is_refused() -> None:
     engine = build(right=1)
-    engine._proposers = {}
+    engine._drafting._factories = {}
     engine.change({"draft_method": "off"})
     with pytest.raises(SettingRefused) as refusal:
         engine.change({"draft_method": "ngram"})
@@ -504,7 +505,7 @@ def test_what_ended_is_forgotten() -> None:
     engine.step()
     engine.abort(2)
     drain(engine)
-    assert sorted(engine._proposer.forgotten) == [1, 2]
+    assert sorted(engine._drafting.proposer.forgotten) == [1, 2]
     assert not engine._live and not engine.texts.open
 
 

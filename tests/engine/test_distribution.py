@@ -17,6 +17,7 @@ from engine.records import ACCEPTED, DRAFT, REJECTED, TOKEN, Request, Sampling, 
 from engine.runner.batch import PackedBatch
 from engine.sampler import Sampler
 from engine.speculation.accept import ExactRule
+from engine.speculation.proposer import Lookup
 from tests.support.fake_runner import FakeRunner, TableModel, settings
 
 WORDS = 6
@@ -46,13 +47,13 @@ class FastRunner(FakeRunner):
         return torch.from_numpy(self.table_model.table[held[slots[wanted]], batch.tokens[wanted]])
 
 
-class OtherOpinion:
+class OtherOpinion(Lookup):
     """Drafts the likeliest continuation by a blurred copy of the table: right often enough, and never to be trusted."""
 
     def __init__(self) -> None:
         self._best = (MODEL.table + TableModel(WORDS, seed=5, sharpness=0.7).table).argmax(axis=2).tolist()
 
-    def propose(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
         known = tokens[-2:]
         for _ in range(limit):
             known.append(self._best[known[-2]][known[-1]])
@@ -83,7 +84,7 @@ def draw(gamma: int, draws: int, seed: int, rule: ExactRule | None = None) -> tu
     )
     runner = FastRunner(live.kv_blocks, 8, MODEL)
     engine = Engine(
-        runner, live, Sampler(WORDS, rule), bounds=runner.bounds(), proposers={"ngram": OtherOpinion}
+        runner, live, Sampler(WORDS, rule), bounds=runner.bounds(), proposers={"ngram": lambda _: OtherOpinion()}
     )
     request = Request(number=0, max_tokens=OUTPUT if gamma else SKIPPED + COMPARED)
     first, last = len(PROMPT) + SKIPPED, len(PROMPT) + SKIPPED + COMPARED - 1

@@ -71,7 +71,7 @@ def start(directory: Path, **changes: int | float | bool | str) -> tuple[Engine,
     assert isinstance(runner, CpuRunner)
     runner.resize_host(now.swap_blocks)
     bounds = limits(runner.model, now.block_size, ROOM * 16 // now.block_size)
-    engine = Engine(runner, now, Sampler(runner.model.vocabulary), bounds=bounds, proposers={"ngram": NgramProposer})
+    engine = Engine(runner, now, Sampler(runner.model.vocabulary), bounds=bounds, proposers={"ngram": NgramProposer.of})
     return engine, Shadow(engine)
 
 

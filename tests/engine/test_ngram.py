@@ -39,59 +39,59 @@ def test_same_as_a_plain_search(tokens, steps, limit, sizes, data):
         if data.draw(st.integers(0, 9)) == 0:
             proposer.forget(7)  # as a preemption may
         before = list(known)
-        assert proposer.propose(7, known, limit) == search(known, limit, min_n, max_n)
+        assert proposer.follow(7, known, limit) == search(known, limit, min_n, max_n)
         assert known == before
 
 
 def test_finds_what_followed():
     proposer = NgramProposer()
-    assert proposer.propose(1, [5, 6, 7, 8, 9, 5, 6], 3) == [7, 8, 9]
+    assert proposer.follow(1, [5, 6, 7, 8, 9, 5, 6], 3) == [7, 8, 9]
 
 
 def test_the_most_recent_match_wins():
-    assert NgramProposer().propose(1, [5, 6, 1, 5, 6, 2, 5, 6], 1) == [2]
+    assert NgramProposer().follow(1, [5, 6, 1, 5, 6, 2, 5, 6], 1) == [2]
 
 
 def test_the_longest_match_wins():
-    assert NgramProposer().propose(1, [4, 5, 6, 1, 9, 5, 6, 2, 4, 5, 6], 1) == [1]
+    assert NgramProposer().follow(1, [4, 5, 6, 1, 9, 5, 6, 2, 4, 5, 6], 1) == [1]
 
 
 def test_a_loop_is_drafted_as_a_loop():
-    assert NgramProposer().propose(1, [1, 2, 3, 2, 3, 2, 3], 5) == [2, 3, 2, 3, 2]
-    assert NgramProposer().propose(1, [8, 8, 8], 4) == [8, 8, 8, 8]
+    assert NgramProposer().follow(1, [1, 2, 3, 2, 3, 2, 3], 5) == [2, 3, 2, 3, 2]
+    assert NgramProposer().follow(1, [8, 8, 8], 4) == [8, 8, 8, 8]
 
 
 def test_nothing_repeats_nothing_drafted():
     proposer = NgramProposer()
-    assert proposer.propose(1, list(range(50)), 4) == []
-    assert proposer.propose(1, [], 4) == []
-    assert proposer.propose(1, [1], 4) == []
+    assert proposer.follow(1, list(range(50)), 4) == []
+    assert proposer.follow(1, [], 4) == []
+    assert proposer.follow(1, [1], 4) == []
 
 
 def test_sequences_do_not_mix():
     proposer = NgramProposer()
-    proposer.propose(1, [5, 6, 7, 8], 4)
-    assert proposer.propose(2, [9, 5, 6], 4) == []
+    proposer.follow(1, [5, 6, 7, 8], 4)
+    assert proposer.follow(2, [9, 5, 6], 4) == []
 
 
 def test_forgetting_is_complete_and_harmless():
     proposer = NgramProposer()
     proposer.forget(3)
-    proposer.propose(3, [5, 6, 7, 5, 6], 4)
+    proposer.follow(3, [5, 6, 7, 5, 6], 4)
     proposer.forget(3)
-    assert proposer.propose(3, [1, 5, 6], 4) == []
+    assert proposer.follow(3, [1, 5, 6], 4) == []
 
 
 def test_cost_does_not_grow_with_the_length():
     """A pass over a 50,000-token sequence must look at its new token, not at all of them."""
     proposer = NgramProposer()
     tokens = list(range(50_000))
-    proposer.propose(1, tokens, 4)
+    proposer.follow(1, tokens, 4)
     seconds = []
     for token in range(200):
         tokens.append(token)
         start = time.perf_counter()
-        proposer.propose(1, tokens, 4)
+        proposer.follow(1, tokens, 4)
         seconds.append(time.perf_counter() - start)
     assert median(seconds) < 0.5e-3  # a scan of it takes over 5 ms
 

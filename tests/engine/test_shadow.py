@@ -24,7 +24,7 @@ def build(**changes: int | float | bool | str) -> tuple[Engine, Shadow]:
     now = settings(**{"draft_method": "ngram", **changes})
     runner = Blind(now.kv_blocks, 8, TableModel(8, seed=3, sharpness=3.0))
     runner.resize_host(now.swap_blocks)
-    engine = Engine(runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer})
+    engine = Engine(runner, now, Sampler(8), bounds=runner.bounds(), proposers={"ngram": NgramProposer.of})
     shadow = Shadow(engine)
     for number in range(3):
         prompt = [1, 2, 3, 4] * 4 + [number] * 3

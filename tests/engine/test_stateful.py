@@ -105,7 +105,7 @@ class HostileUse(RuleBasedStateMachine):
             start,
             Sampler(VOCABULARY),
             bounds=self.runner.bounds(),
-            proposers={"ngram": NgramProposer},
+            proposers={"ngram": NgramProposer.of},
             texts=self.texts,
             eos_ids=frozenset({EOS}),
             clock=self.tick,

@@ -137,8 +137,8 @@ def table_build(config: EngineConfig, progress: Progress) -> Built:
     settings, notices = fit(config.settings, bounds, config.block_size)
     runner.resize_host(settings.swap_blocks)
     engine = Engine(
-        runner, settings, Sampler(VOCABULARY), bounds=bounds, proposers={"ngram": NgramProposer}, texts=LetterTexts(),
-        seed=config.seed,
+        runner, settings, Sampler(VOCABULARY), bounds=bounds, proposers={"ngram": NgramProposer.of},
+        texts=LetterTexts(), seed=config.seed,
     )  # fmt: skip
     ready = r.Ready(
         v=r.SCHEMA,

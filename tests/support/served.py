@@ -23,7 +23,7 @@ def start(runner: Runner, settings: LiveSettings) -> Engine:
         settings,
         Sampler(runner.model.vocabulary),
         bounds=limits(runner.model, runner.block_size, ROOMY),
-        proposers={"ngram": NgramProposer},
+        proposers={"ngram": NgramProposer.of},
     )
 
 

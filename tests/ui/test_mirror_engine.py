@@ -29,7 +29,7 @@ def build(rng: np.random.Generator) -> Engine:
     ticks = iter(range(1_000, 1 << 60, 7))
     runner = FakeRunner(now.kv_blocks, 8, TableModel(V, seed=3, sharpness=3.0))
     return Engine(
-        runner, now, Sampler(V), bounds=runner.bounds(), proposers={"ngram": NgramProposer}, texts=LetterTexts(),
+        runner, now, Sampler(V), bounds=runner.bounds(), proposers={"ngram": NgramProposer.of}, texts=LetterTexts(),
         eos_ids=frozenset({7}), clock=lambda: next(ticks),
     )  # fmt: skip
 
