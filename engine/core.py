@@ -198,7 +198,7 @@ class Engine:
         return new
 
     def watch(self, seq: int | None, k: int = 10) -> None:
-        """Put the k likeliest tokens of one sequence into the records from now on."""
+        """Put the k likeliest tokens of one sequence, and how its drafts are decided, into the records from now on."""
         self._watch.seq, self._watch.k = seq, max(1, min(k, self.runner.model.vocabulary))
 
     @property
@@ -235,7 +235,7 @@ class Engine:
         sampled = self._monotonic()
         self.last_step += 1
         self._drafting.see(asked, decided.outcomes, self.runner)
-        top = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
+        seen = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
         done = self._commit(plan, decided, sampled - self._held)
         memory = self._sample_memory()
         blocks, tables, copies, host, events = self._drain(budget)
@@ -287,7 +287,8 @@ class Engine:
             host=host,
             budget=budget,
             memory=memory,
-            top=top,
+            top=seen.top,
+            verification=seen.verification,
         )
 
     # --- the state, told ---

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.distribution import SamplingParams, inverse_cdf, weights_of
+from engine.distribution import inverse_cdf, weights_of
 from engine.random_numbers import ACCEPT, RESAMPLE, SAMPLE, seeds_array, uniform
 from engine.records import ACCEPTED, BONUS, DISCARDED, ORIGINS, REJECTED, RESAMPLED, SAMPLED
 from engine.speculation.accept import ExactRule, leading
@@ -110,21 +110,29 @@ class Sampler:
                 outcomes[i] = _outcome(rows[i], decision)
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def top_tokens(self, logits_row: torch.Tensor, params: SamplingParams, k: int) -> tuple[list[int], list[float]]:
-        """The k likeliest tokens of one row (vocabulary,) and their probabilities after temperature and filters.
+    def weights(self, logits: torch.Tensor, row: SampleRow) -> torch.Tensor:
+        """What the first n tokens of a row are decided with: unnormalised probabilities (n, vocabulary) float64 of
+        logits (n, vocabulary).
 
-        Of a greedy request it is the model's own distribution, temperature 1 without filters: the one-hot
-        distribution that greedy decides with would show nothing of what else came near.
+        Of a greedy request they are the model's own, temperature 1 without filters: the one-hot distribution that
+        greedy decides with would show nothing of what else came near.
         """
-        row = SampleRow(temperature=1.0)
-        if params.temperature >= GREEDY_BELOW:
-            row = SampleRow([], [], params.temperature, params.top_k, params.top_p, params.min_p)
-        likeliest(logits_row[None])
-        weights = weights_of(logits_row[None], [row], np.zeros(1, dtype=np.int64))[0]
-        values, tokens = torch.sort(weights, descending=True, stable=True)
-        values, tokens = values[:k] / weights.sum(), tokens[:k]
-        kept = int((values > 0).sum())
-        return tokens[:kept].tolist(), values[:kept].tolist()
+        likeliest(logits)
+        if row.greedy:
+            row = replace(row, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        return weights_of(logits, [row], np.zeros(len(logits), dtype=np.int64))
+
+    def draft(self, row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
+        """The distribution (vocabulary,) that a row's i-th drafted token was drawn from; `like` has type and device."""
+        if row.q_rows is not None:
+            return _draft_row(row, i, like)
+        return torch.zeros_like(like).index_fill_(0, torch.tensor([row.drafts[i]], device=like.device), 1.0)
+
+    def leftover(self, p: torch.Tensor, row: SampleRow, i: int) -> torch.Tensor:
+        """What is drawn from where a row's i-th drafted token was rejected, (vocabulary,) not renormalised; p there."""
+        drafted = torch.tensor([row.drafts[i]], device=p.device)
+        q = None if row.q_rows is None else _draft_row(row, i, p)[None]
+        return self._residual(p[None], drafted, q)[0]
 
     def _decide_sampled(
         self, logits: torch.Tensor, rows: list[SampleRow], starts: NDArray[np.int64]
@@ -194,10 +202,14 @@ class Sampler:
             p = final[here] / totals[torch.from_numpy(ends[which]).to(final.device)][:, None]
             drafted = torch.tensor([rows[i].drafts[accepted[i]] for i in which], device=final.device)
             q = torch.stack([_draft_row(rows[i], accepted[i], final) for i in which]) if dense else None
-            residual = self._rule.residual(p, drafted, q)
-            # Nothing is left only if p and q agree to rounding, and then a draw from p is the right one.
-            empty = residual.sum(dim=1, keepdim=True) <= 0
-            final[here] = torch.where(empty, p, residual)
+            final[here] = self._residual(p, drafted, q)
+
+    def _residual(self, p: torch.Tensor, drafted: torch.Tensor, q: torch.Tensor | None) -> torch.Tensor:
+        """The rule's; all arguments as it has them. Nothing is left only if p and q agree to rounding, and then a draw
+        from p is the right one."""
+        residual = self._rule.residual(p, drafted, q)
+        empty = residual.sum(dim=1, keepdim=True) <= 0
+        return torch.where(empty, p, residual)
 
 
 def likeliest(logits: torch.Tensor) -> NDArray[np.int64]:

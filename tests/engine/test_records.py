@@ -33,6 +33,11 @@ STEP = r.StepRecord(
     draft_text=["a", "b"], settings=LiveSettings(temperature=0.5), memory=MEMORY,
     budget=r.StepBudget(tokens=148, goal=80.0, fixed=2.5, each=0.5),
     top=[r.TopTokens(seq=1, position=20, tokens=[5], probabilities=[0.5], text=["a"])],
+    verification=r.Verification(seq=1, greedy=False, certain=True, positions=[
+        r.Examined(position=20, verdict=r.REJECTED, token=5, text="a", p=0.25, q=1.0, draw=0.5, rejection=0.75,
+                   candidates=[r.Candidate(token=6, text="b", p=0.75, left=1.0)], drawn=r.Drawn(token=6, text="b")),
+        r.Examined(position=21, verdict=r.DISCARDED, token=7),
+    ]),
 )  # fmt: skip
 KEYFRAME = r.Keyframe(
     v=r.SCHEMA, step=7, clock=2, block_size=16, settings=LiveSettings(), budget=r.StepBudget(tokens=256),

@@ -304,15 +304,32 @@ def test_other_precisions(dtype):
 # --- the watched sequence ---
 
 
-def test_top_tokens_after_temperature_and_filters():
-    logits = torch.tensor([0.0, 1.0, 2.0, 3.0])
-    tokens, probabilities = Sampler(4).top_tokens(logits, SampleRow(temperature=0.5, top_k=3), 10)
-    assert tokens == [3, 2, 1]
-    assert probabilities == pytest.approx(reference(logits.double().numpy(), 0.5, 3, 1.0, 0.0)[[3, 2, 1]].tolist())
+def test_what_is_shown_is_what_decided():
+    logits = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 1.0, 1.0, 0.0]])
+    weights = Sampler(4).weights(logits, SampleRow([1], temperature=0.5, top_k=3))
+    for shown, row in zip(weights / weights.sum(dim=1, keepdim=True), logits.double().numpy(), strict=True):
+        assert shown.tolist() == pytest.approx(reference(row, 0.5, 3, 1.0, 0.0).tolist())
 
 
-def test_top_tokens_of_a_greedy_request_are_the_models_own():
-    logits = torch.tensor([0.0, 1.0, 2.0, 3.0])
-    tokens, probabilities = Sampler(4).top_tokens(logits, SampleRow(top_k=1), 2)
-    assert tokens == [3, 2]
-    assert probabilities == pytest.approx(torch.softmax(logits, 0)[[3, 2]].tolist())
+def test_of_a_greedy_request_the_models_own_is_shown():
+    logits = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
+    weights = Sampler(4).weights(logits, SampleRow(top_k=1))
+    assert (weights / weights.sum())[0].tolist() == pytest.approx(torch.softmax(logits[0], 0).tolist())
+    with pytest.raises(BadLogits):
+        Sampler(4).weights(torch.full((1, 4), math.nan), SampleRow())
+
+
+def test_the_leftover_of_a_certain_draft_is_p_without_it():
+    p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    sampler, row = Sampler(3), SampleRow([1], temperature=1.0)
+    assert sampler.draft(row, 0, p).tolist() == [0, 1, 0]
+    assert sampler.leftover(p, row, 0).tolist() == [0.5, 0, 0.2]
+
+
+def test_the_leftover_of_a_drawn_draft_is_p_less_q():
+    p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    row = SampleRow([1], [0.6], temperature=1.0, q_rows=torch.tensor([[0.2, 1.2, 0.6]]))
+    assert Sampler(3).draft(row, 0, p).tolist() == pytest.approx([0.1, 0.6, 0.3])
+    assert Sampler(3).leftover(p, row, 0).tolist() == pytest.approx([0.4, 0, 0])
+    same = SampleRow([1], [0.3], temperature=1.0, q_rows=p[None])
+    assert Sampler(3).leftover(p, same, 0).tolist() == p.tolist()
