@@ -67,7 +67,7 @@ class Admission:
         """What it would begin with, or what keeps it from that. `whole`: its chunk must be all the rest."""
         pool, size = self.pool, self.pool.block_size
         reserved = settings.allocation == "reserved"
-        asks = settings.prefix_cache and not reserved
+        asks = settings.prefix_cache and not reserved and not sequence.shadow
         hits = pool.lookup(sequence) if asks else []
         computed = min(max(len(hits) * size, sequence.swapped), sequence.known - 1)
         rest = sequence.due - computed

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from engine import config, records
+from engine.admission import limit_of
 from engine.beam_search import BeamSearch
 from engine.block_pool import BlockPool
 from engine.branching import Decided, decide
@@ -47,6 +48,7 @@ from engine.runner.batch import pack
 from engine.sampler import Sampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence, sequences_of
+from engine.shadow import Shadows, number_of
 from engine.speculation.proposer import Factory
 from engine.texts import NullTexts, Texts
 from engine.watch import Watch
@@ -98,6 +100,7 @@ class Engine:
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
+        self._shadows = Shadows(self.texts)
         self._forking = Forking(self.scheduler, self.texts, self._events)
         self._copier = Copier(self.pool, self.host, clock)
         self._auto = AutoBudget() if budget is None else budget
@@ -131,24 +134,46 @@ class Engine:
         self.scheduler.add(lanes[0])
         self.scheduler.unborn += lanes[1:]
         self._live[number] = lanes[:]
+        if self.settings.simulated_acceptance:
+            self._shadows.simulated(lanes)
         for lane in lanes:
-            self.texts.start(lane.seq, request.stop)
-            self._events.append(
-                Submitted(
-                    seq=lane.seq,
-                    number=number,
-                    prompt_tokens=lane.prompt_tokens,
-                    max_tokens=request.max_tokens,
-                    priority=request.priority,
-                    arrival=now,
-                    prompt=request.prompt[: records.PROMPT_SHOWN],
-                    label=request.label,
-                    index=lane.index,
-                    of=count,
-                    beams=request.beams,
-                )
-            )
+            self._announce(lane, count)
         return lanes[0].seq
+
+    def shadow(self, number: int) -> int:
+        """Run a request again without drafts while nobody else has work, to compare the two; the number of the
+        sequence. Raises RequestRefused."""
+        request = self._shadows.request(number, self._live)
+        token_ids = self._shadows.prompt(number, self._live)
+        check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.pool.block_size)
+        sequence = self._sequence(request.number, token_ids, request, 0, self.now())
+        sequence.shadow = True
+        self._shadows.begin(number, sequence, self._live)
+        self.scheduler.shadows.append(sequence)
+        self._live[request.number] = [sequence]
+        self._announce(sequence, 1)
+        return sequence.seq
+
+    def _announce(self, lane: Sequence, count: int) -> None:
+        """Of `count` sequences that serve its request."""
+        request = lane.request
+        self.texts.start(lane.seq, request.stop)
+        self._events.append(
+            Submitted(
+                seq=lane.seq,
+                number=lane.number,
+                prompt_tokens=lane.prompt_tokens,
+                max_tokens=request.max_tokens,
+                priority=request.priority,
+                arrival=lane.arrival,
+                prompt=request.prompt[: records.PROMPT_SHOWN],
+                label=request.label,
+                index=lane.index,
+                of=count,
+                beams=request.beams,
+                shadow=lane.shadow,
+            )
+        )
 
     def _sequence(self, number: int, token_ids: list[int], request: Request, index: int, now: int) -> Sequence:
         self._last_seq += 1
@@ -166,10 +191,12 @@ class Engine:
     def abort(self, number: int | None = None, reason: str = "") -> int:
         """Abort one request, or all; how many there were. An unknown or finished number is fine: it came too late."""
         self.pool.at(self.last_step, self.now())
-        numbers = list(self._live) if number is None else [number] if number in self._live else []
+        asked = list(self._live) if number is None else (number, number_of(number))  # its shadow goes with it
+        numbers = [each for each in asked if each in self._live]
         for each in numbers:
             for sequence in self._live[each][:]:
                 self.scheduler.remove(sequence)
+                self._shadows.aborted(sequence, reason)
                 self._forget(sequence)
                 self._events.append(Aborted(seq=sequence.seq, number=each, reason=reason))
         return len(numbers)
@@ -189,6 +216,7 @@ class Engine:
         self.settings, self.bounds = new, bounds
         self._drafting.apply(new, proposer)
         self.pool.at(self.last_step, self.now())
+        self._keep_shadows(new)
         self.scheduler.apply(new)
         self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
         self._copier.run(self.runner)  # before blocks go that it may copy from
@@ -203,7 +231,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.scheduler.running or self.scheduler.waiting)
+        return bool(self.scheduler.running or self.scheduler.waiting or self.scheduler.shadows)
 
     # --- a step ---
 
@@ -211,6 +239,7 @@ class Engine:
         """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
         started = self._monotonic()
         self.pool.at(self.last_step + 1, started - self._held)
+        self.scheduler.step_aside()
         self._drafting.propose(self.scheduler.running)
         proposed = self._monotonic()
         budget = self._budget()
@@ -227,7 +256,7 @@ class Engine:
             logits = self.runner.execute(batch) if batch else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
-            decided = decide(self.sampler, logits, asked)
+            decided = decide(self.sampler, logits, asked, self._drafting.q)
         except BaseException:
             for row in plan.rows:
                 self.scheduler.tidy(row.sequence)
@@ -237,6 +266,7 @@ class Engine:
         self._drafting.see(asked, decided.outcomes, self.runner)
         seen = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
         done = self._commit(plan, decided, sampled - self._held)
+        self._shadows.see(done.rows, started - self._held, done.now)
         memory = self._sample_memory()
         blocks, tables, copies, host, events = self._drain(budget)
         sealed, sealed_text = self._prefixes.drain(events)
@@ -287,6 +317,7 @@ class Engine:
             host=host,
             budget=budget,
             memory=memory,
+            shadows=self._shadows.take(),
             top=seen.top,
             verification=seen.verification,
         )
@@ -295,7 +326,8 @@ class Engine:
 
     def between(self) -> Between | None:
         """What changed since the last record, while no step runs; None if nothing did."""
-        if not (self._events or self.pool.changed or self.host.changed or self.settings != self._told[0]):
+        changed = self._events or self.pool.changed or self.host.changed or self._shadows.changed
+        if not (changed or self.settings != self._told[0]):
             return None
         memory = self._sample_memory()
         blocks, tables, copies, host, events = self._drain(budget := self._budget())
@@ -320,18 +352,20 @@ class Engine:
             sealed_text=sealed_text,
             budget=budget,
             memory=memory,
+            shadows=self._shadows.take(),
         )
 
     def keyframe(self) -> Keyframe:
         """The whole state, read from the structures themselves. It doesn't stand in for records not yet taken."""
         told = self.settings, self._told[1]
-        return take_keyframe(self.last_step, self.now(), *told, self.scheduler, self._prefixes, self._memory)
+        shadows = self._shadows.all()
+        return take_keyframe(self.last_step, self.now(), *told, self.scheduler, self._prefixes, self._memory, shadows)
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
         self.scheduler.check()
         self._prefixes.check()
-        queued = (*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.unborn)
+        queued = (*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.unborn, *self.scheduler.shadows)
         assert {s.seq for s in queued} == {s.seq for lanes in self._live.values() for s in lanes}
         assert all(self._live.values()) and all(s in self._live[s.number] for s in queued)
         assert self.runner.num_blocks == self.pool.num_blocks
@@ -361,6 +395,7 @@ class Engine:
             self._forking.beams(group, step, plan.rows, outcomes, done)
         self.scheduler.end(done.ended)
         for sequence, reason in done.ended.items():
+            self._shadows.finished(sequence)
             self._events.append(
                 Finished(
                     seq=sequence.seq,
@@ -397,6 +432,7 @@ class Engine:
         for each in self._live[sequence.number][:]:
             if each is not sequence:
                 self.scheduler.remove(each)
+            self._shadows.aborted(each, reason)
             self._forget(each)
             self._events.append(Aborted(seq=each.seq, number=each.number, reason=reason))
 
@@ -413,7 +449,7 @@ class Engine:
 
     def _largest_need(self, block_size: int) -> tuple[int, str]:
         """Of all requests whose limit is settled: the others will get theirs under the settings of that day."""
-        settled = [lanes[0] for lanes in self._live.values() if lanes[0].limit]
+        settled = [lanes[0] for lanes in self._live.values() if lanes[0].limit and not lanes[0].shadow]
         if not settled:
             return 0, ""
 
@@ -434,6 +470,16 @@ class Engine:
                     f"request {number} is a search with {lanes[0].request.beams} beams, which run together; "
                     f"max_batch {settings.max_batch} would be too few. Wait for it, or abort it",
                 )
+
+    def _keep_shadows(self, settings: LiveSettings) -> None:
+        """A shadow binds nobody: one that a change leaves no room for ends."""
+        for number, (sequence, *_) in list(self._live.items()):
+            if settings.simulated_acceptance and not sequence.shadow:
+                self._shadows.simulated([sequence])
+            fits = sequence.prompt_tokens < settings.max_context or sequence.limit
+            need = blocks_for(limit_of(sequence, settings), settings.block_size)
+            if sequence.shadow and not (fits and need <= settings.kv_blocks):
+                self.abort(number, "settings were changed, and the run without drafts has no room with them")
 
     def _sample_memory(self) -> Memory | None:
         """A new sample when the last one is old enough, else None."""

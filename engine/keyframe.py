@@ -11,7 +11,7 @@ import numpy as np
 from engine import records
 from engine.config import LiveSettings
 from engine.prefix_log import PrefixLog
-from engine.records import PROMPT_SHOWN, Keyframe, Memory, StepBudget
+from engine.records import PROMPT_SHOWN, Keyframe, Memory, ShadowState, StepBudget
 from engine.scheduler import Scheduler
 
 
@@ -23,9 +23,10 @@ def take_keyframe(
     scheduler: Scheduler,
     prefixes: PrefixLog,
     memory: Memory | None,
+    shadows: list[ShadowState],
 ) -> Keyframe:
     pool, running = scheduler.pool, scheduler.running
-    waiting = sorted([*scheduler.waiting, *scheduler.unborn], key=lambda s: s.order)
+    waiting = sorted([*scheduler.waiting, *scheduler.unborn, *scheduler.shadows], key=lambda s: s.order)
     # who waits holds nothing, nor does a lane that runs again from its first token
     tables = {s.seq: s.table for s in running if s.table}
     sealed, sealed_text = prefixes.whole()
@@ -53,4 +54,5 @@ def take_keyframe(
         sealed_text=sealed_text,
         prefix_use=prefixes.use,
         memory=memory,
+        shadows=shadows,
     )

@@ -70,7 +70,8 @@ class Loop:
         self._obeys: dict[type, Callable[..., None]] = {
             r.Submit: self._submit, r.Abort: self._abort, r.Change: self._change, r.Pause: self._pause,
             r.Resume: self._resume, r.StepOnce: self._step_once, r.SetDelay: self._set_delay,
-            r.SendKeyframe: self._send_keyframe, r.Watch: self._watch, r.Stop: self._stop,
+            r.SendKeyframe: self._send_keyframe, r.Watch: self._watch, r.Shadow: self._shadow,
+            r.Stop: self._stop,
         }  # fmt: skip
 
     def begin(self) -> None:
@@ -211,6 +212,15 @@ class Loop:
     def _watch(self, command: r.Watch) -> None:
         self.engine.watch(command.seq, command.k)
         self._ack(command)
+
+    def _shadow(self, command: r.Shadow) -> None:
+        self._account()
+        try:
+            self.engine.shadow(command.number)
+        except self._refusals as error:
+            self._ack(command, ok=False, message=str(error))
+        else:
+            self._ack(command)
 
     def _stop(self, command: r.Stop) -> None:
         self.stopped = True

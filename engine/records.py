@@ -199,13 +199,21 @@ class Watch(_Struct):
     k: int = 10
 
 
+class Shadow(_Struct):
+    """Run the request of that number again without drafts, in steps that nobody else has a row in, and compare the two.
+    Its Ack says why where it can't be: engine.shadow."""
+
+    id: int
+    number: int
+
+
 class Stop(_Struct):
     """End the child in good order."""
 
     id: int
 
 
-Command = Submit | Abort | Change | Pause | Resume | StepOnce | SetDelay | SendKeyframe | Watch | Stop
+Command = Submit | Abort | Change | Pause | Resume | StepOnce | SetDelay | SendKeyframe | Watch | Shadow | Stop
 
 
 # --- What the engine says ---
@@ -239,6 +247,7 @@ class Submitted(_Struct):
     index: int = 0  # among the sequences of its request
     of: int = 1  # sequences that serve the request
     beams: int = 0  # width of the beam search that they are lanes of
+    shadow: bool = False  # it runs again what another came to, without drafts; its number is −1 − that one's
 
 
 class Forked(_Struct):
@@ -285,7 +294,8 @@ class Admitted(_Struct):
 
 class Preempted(_Struct):
     """`cause`: "kv_blocks" (another row needed `needed` blocks), "max_batch", "resize", "block_size", "beams" (lanes of
-    one search waited for others that found no room). Lanes of a beam search leave together."""
+    one search waited for others that found no room), "shadow" (it is one, and others have work). Lanes of a beam search
+    leave together."""
 
     seq: int
     cause: str
@@ -416,6 +426,34 @@ class PrefixUse(msgspec.Struct, frozen=True, kw_only=True):
     hit: int = 0  # of those
 
 
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a sequence decoded: tokens after its first, and the engine clock that they took. `alone`: in steps that
+    it had to itself; otherwise from its first token to its last, whoever else had rows then."""
+
+    tokens: int
+    ns: int
+    alone: bool = True
+
+
+class ShadowState(msgspec.Struct, frozen=True, kw_only=True):
+    """A request beside its run without drafts. Tokens are counted from 0, the first of the output. Of those that both
+    have, `equal` are the same and `different` are not."""
+
+    number: int  # of the request
+    seq: int  # of its own run
+    shadow: int  # of the run without drafts
+    tokens: int  # output of its own run so far
+    equal: int
+    different: int
+    first: int = -1  # the first that differs; −1: none does
+    words: list[str] = []  # what stands there: of its own run, of the one without drafts
+    drafted: int = 0  # tokens drafted in its own run
+    original_pace: Pace
+    shadow_pace: Pace
+    done: bool = False
+    ended: str = ""  # why the run without drafts was ended early
+
+
 class StepBudget(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that a step may take. Where the engine finds them (`token_budget` 0), they are so many that the step
     takes about `goal`: `fixed`, and `each` for every token. All three are 0 where it doesn't: the number is set by
@@ -470,6 +508,7 @@ class StepRecord(_Struct):
     host: bytes = b""  # HOST, final values, at most one entry a block
     memory: Memory | None = None  # when newly sampled
     top: list[TopTokens] = []
+    shadows: list[ShadowState] = []  # those that changed
     verification: Verification | None = None
 
 
@@ -495,6 +534,7 @@ class Between(_Struct):
     sealed: bytes = b""
     sealed_text: list[str] = []
     memory: Memory | None = None
+    shadows: list[ShadowState] = []  # those that changed
 
 
 class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -524,6 +564,7 @@ class SequenceState(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     of: int = 1
     beams: int = 0
+    shadow: bool = False
 
 
 class Keyframe(_Struct):
@@ -554,6 +595,7 @@ class Keyframe(_Struct):
     sealed_text: list[str] = []
     prefix_use: PrefixUse = PrefixUse()  # as of the last record
     memory: Memory | None = None
+    shadows: list[ShadowState] = []  # all that are remembered, the oldest first
 
 
 class Loading(_Struct):

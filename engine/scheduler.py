@@ -13,6 +13,9 @@ A running row that finds no block takes one by preemption: the sequence served l
 returns to the queue, whose order puts it at the head of its priority. Whether the head of the queue may come in is
 `admission`'s to say.
 
+Shadows (engine.shadow) stand beside all this: one of them is in the queue while nobody else has work, and out of it,
+its blocks given back, from the step on in which anybody does. So no rule here needs to know of them.
+
 Models, sampling, text and clocks are others' business; the clock is not read here.
 """
 
@@ -58,6 +61,8 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self.unborn: list[Sequence] = []  # waiting too, but for the prompt of the one that they will fork from
+        self.shadows: list[Sequence] = []  # those that wait for nobody else to have work
+        self.shadow: Sequence | None = None  # the one that waits or runs like anybody, and alone
         self.admission = Admission(pool)
         # of the step being planned
         self._rows: dict[int, ScheduledRow] = {}  # by seq, in plan order
@@ -68,7 +73,7 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        return len(self.waiting) + len(self.unborn)
+        return len(self.waiting) + len(self.unborn) + len(self.shadows)
 
     def add(self, sequence: Sequence) -> None:
         insort(self.waiting, sequence, key=_order)
@@ -82,8 +87,12 @@ class Scheduler:
         else:
             self.waiting.remove(sequence)
         sequence.status = "finished"
+        elif sequence in self.shadows:
+            self.shadows.remove(sequence)
         sequence.drafts, sequence.reserved = [], False
         self.host.drop(sequence)
+        if sequence is self.shadow:
+            self.shadow = None
         self.pool.truncate(sequence, 0)
 
     def fork(self, child: Sequence, parent: Sequence, known: int) -> None:
@@ -139,7 +148,7 @@ class Scheduler:
                 self._preempt(lane, cause, by, needed)
 
     def _preempt(self, sequence: Sequence, cause: str, by: int, needed: int) -> None:
-        moved, note = self._move_out(sequence) if cause != "block_size" else (0, "")
+        moved, note = self._move_out(sequence) if cause not in ("block_size", "shadow") else (0, "")
         self.events.append(
             Preempted(
                 seq=sequence.seq,
@@ -216,6 +225,21 @@ class Scheduler:
     def schedule(self, budget: int) -> Plan:
         """Plan a step of at most `budget` tokens: tables hold every block that its rows write to."""
         self._rows, self._budget, self._preempted = {}, budget, False
+    def step_aside(self) -> None:
+        """Before a step: the first shadow queues when nobody else has work, and leaves as soon as anybody has."""
+        if self.shadow is None and not self.shadows:
+            return
+        others = len(self.running) + len(self.waiting) - (self.shadow is not None)
+        if self.shadow is None and not others:
+            self.shadow = self.shadows.pop(0)
+            self.waiting.append(self.shadow)
+        elif self.shadow is not None and others:
+            if self.shadow.status == "running":
+                self._preempt(self.shadow, "shadow", NONE, 0)
+            self.waiting.remove(self.shadow)
+            self.shadows.insert(0, self.shadow)
+            self.shadow = None
+
         self.admission.begin(self.running)
         plan = Plan()
         if self.settings.chunked_prefill:
@@ -432,7 +456,8 @@ class Scheduler:
     def settle(self, reached: list[Span]) -> None:
         """A pass is done. Of its sequences, in plan order, the tokens that have K/V since: what lies beyond is of
         drafts that were not kept."""
-        for sequence in self.pool.advance(reached, seals=self.settings.prefix_cache):
+        seals = self.settings.prefix_cache and self.shadow is None
+        for sequence in self.pool.advance(reached, seals=seals):
             self.tidy(sequence)
 
     def end(self, ended: Iterable[Sequence]) -> None:
@@ -452,8 +477,12 @@ class Scheduler:
         assert self.pool.num_blocks == self.settings.kv_blocks
         assert self.host.num_blocks == self.settings.swap_blocks
         assert all(s.group is not None and s.group.lanes[0] is not s for s in self.unborn)
-        for queue, status in ((self.running, "running"), (self.waiting, "waiting"), (self.unborn, "waiting")):
-            if queue is not self.unborn:
+        assert all(s.shadow and not s.table for s in self.shadows)
+        if self.shadow is not None:
+            assert [self.shadow] == self.running + self.waiting or len(self.running) + len(self.waiting) > 1
+        unordered = (self.unborn, self.shadows)
+        for queue, status in ((self.running, "running"), *((q, "waiting") for q in (self.waiting, *unordered))):
+            if not any(queue is each for each in unordered):
                 assert queue == sorted(queue, key=_order) and len(set(map(_order, queue))) == len(queue)
             for sequence in queue:
                 assert sequence.status == status

@@ -34,6 +34,7 @@ class Sequence:
     prompt_tokens: int
     tokens: list[int]  # known: prompt and output; only ever appended to
     arrival: int  # engine clock, ns
+    shadow: bool = False  # a second run of what another came to: in steps that nobody else has work in, without drafts
     order: tuple[int, int]
     index: int = 0  # among the sequences of its request
     group: Group | None = None  # that it can't run without: lanes of a search, samples until their prompt is computed
@@ -109,6 +110,7 @@ class Sequence:
             prompt=prompt_text,
             output="".join(self.pieces),
             label=self.request.label,
+            shadow=self.shadow,
             index=self.index,
             of=sequences_of(self.request),
             beams=self.request.beams,

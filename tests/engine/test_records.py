@@ -76,6 +76,7 @@ COMMANDS = [
     r.SetDelay(id=7, seconds=0.1),
     r.SendKeyframe(id=8, every=100),
     r.Watch(id=9, seq=1, k=5),
+    r.Shadow(id=11, number=3),
     r.Stop(id=10),
 ]
 

@@ -162,6 +162,7 @@ class Applier:
                     "index": event.index,
                     "of": event.of,
                     "beams": event.beams,
+                    "shadow": event.shadow,
                 }
                 self.outputs[event.seq], self._pieces[event.seq] = [], []
             case Admitted():
