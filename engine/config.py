@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 # ngram: prompt lookup. suffix: the longest match in this and past outputs. head: a small trained head on the target's
-# hidden states. mixed: suffix where it matches long, else head. model: another checkpoint. layers: the target's own first
-# layers. bits: the target's own weights in fewer bits
+# hidden states. mixed: suffix where it matches long, else head. model: another checkpoint. layers: the target's own
+# first layers. bits: the target's own weights in fewer bits
 DraftMethod = Literal["off", "ngram", "suffix", "head", "mixed", "model", "layers", "bits"]
 DraftPolicy = Literal["fixed", "adaptive"]  # γ tokens whenever possible, or as many of γ as pay, by what was measured
 # how a model drafts for sampled requests: its likeliest tokens, or a draw from its distribution

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # One lane for each kind of decision at a position, so that no two decisions share a number.
-SAMPLE, ACCEPT, RESAMPLE = 0, 1, 2
+SAMPLE, ACCEPT, RESAMPLE, DRAFT = 0, 1, 2, 3
 
 _MASK = (1 << 64) - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 ÷ golden ratio: steps of it spread over the whole range

@@ -8,6 +8,7 @@ BENCHES = {
     "peers": ("app.bench.peers", "the engine against vLLM and llama.cpp on the same weights, side by side"),
     "step": ("app.bench.step", "where a decode step's time goes, and the share of the roofline it reaches"),
     "kv": ("app.bench.kv", "what pool and scheduler cost a step, and what a prefix hit spares"),
+    "speculation": ("app.bench.speculation", "whether drafting pays, by method, kind of prompt, γ and batch"),
     "exactness": ("app.bench.exactness", "greedy output against a dense oracle or the form's own, over many settings"),
     "quality": ("app.bench.quality", "perplexity and bytes of each weight form, against float32"),
     "window": ("app.bench.window", "frame, apply and encode times of the window on a synthetic stream"),

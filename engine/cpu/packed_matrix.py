@@ -117,6 +117,13 @@ def dequantise(matrix: PackedMatrix) -> NDArray[np.float32]:
     return weight.reshape(tiles * TILE, -1)[: matrix.rows]
 
 
+def some_rows(matrix: PackedMatrix, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(len(rows), columns), dequantised."""
+    tiles, places = np.unique(rows // TILE, return_inverse=True)
+    part = PackedMatrix(matrix.bits, len(tiles) * TILE, matrix.columns, matrix.codes[tiles], matrix.scales[tiles])
+    return dequantise(part)[places * TILE + rows % TILE]
+
+
 def aligned(shape: tuple[int, ...], kind: type) -> NDArray:
     """An array that begins on a border of 64 bytes, not initialised."""
     size = int(np.prod(shape)) * np.dtype(kind).itemsize

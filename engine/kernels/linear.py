@@ -24,6 +24,7 @@ class Linear:
         self.bias = bias  # (out)
         self.bytes = weight.nbytes + (bias.nbytes if bias is not None else 0)
         self._packed = prepack(weight)  # opaque
+        self._width, self._dtype = weight.shape[1], weight.dtype
         self._weight = weight if self._packed is None else None  # (out, in)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -31,6 +32,15 @@ class Linear:
         if self._packed is None:
             return F.linear(x, self._weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+
+    def rows(self, which: torch.Tensor) -> torch.Tensor:
+        """(len(which), in) of the matrix. oneDNN's form can't be read, but it can be multiplied."""
+        if self._weight is not None:
+            return self._weight[which]
+        width = self._width
+        inputs = torch.eye(width, dtype=self._dtype).split(ROWS_HINT * 8)
+        whole = torch.cat([self(some)[:, which] for some in inputs]).T
+        return whole if self.bias is None else whole - self.bias[which, None]
 
     def shares(self, weight: torch.Tensor) -> bool:
         """Whether the matrix held is `weight` itself, not another form of it."""

@@ -69,7 +69,7 @@ class Tap:
 
 
 def write(folder: Path, tokens: int, seed: int, model: str = "default") -> None:
-    """About `tokens` output tokens: tokens.npy (n) TOKEN, by answer and position, and hidden.npy (n, hidden) float16."""
+    """About `tokens` output tokens: tokens.npy (n) TOKEN, by answer and position; hidden.npy (n, hidden) float16."""
     settings = LiveSettings(
         max_batch=BATCH, max_context=512, kv_blocks=2048, draft_length=0, draft_method="off", token_budget=1024,
     )
