@@ -26,9 +26,10 @@ from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
 from engine.text_streams import TextStreams
 from engine.tokenizer import BadPrompt, Tokenizer
+from engine.speculation.suffix import SuffixProposer
 from engine.worker import Built, Progress
 
-PROPOSERS = {"ngram": NgramProposer.of}
+PROPOSERS = {"ngram": NgramProposer.of, "suffix": SuffixProposer.of}
 
 
 def build(config: EngineConfig, progress: Progress) -> Built:

@@ -24,11 +24,12 @@ MAX_N = 4
 class _Index:
     """Where each n-gram of one sequence last ended; `done` tokens are indexed as ends."""
 
-    __slots__ = ("done", "ends")
+    __slots__ = ("done", "ends", "matched")
 
     def __init__(self) -> None:
         self.ends: dict[tuple[int, ...], int] = {}
         self.done = 0
+        self.matched = 0  # tokens, at the last look
 
 
 class NgramProposer(Lookup):
@@ -51,8 +52,14 @@ class NgramProposer(Lookup):
         for n in self._sizes:
             end = index.ends.get(tuple(tokens[length - n :])) if n < length else None
             if end is not None:
+                index.matched = n
                 return _copy(tokens, end, limit)
+        index.matched = 0
         return []
+
+    def matched(self, seq: int) -> int:
+        index = self._indices.get(seq)
+        return index.matched if index is not None else 0
 
     def forget(self, seq: int) -> None:
         self._indices.pop(seq, None)

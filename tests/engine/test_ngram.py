@@ -102,3 +102,11 @@ def test_sizes_are_checked():
         NgramProposer(0, 4)
     with pytest.raises(ValueError, match="min_n"):
         NgramProposer(3, 2)
+
+
+def test_how_much_matched():
+    proposer = NgramProposer(2, 3)
+    for tokens, matched in (([5, 6, 1, 5, 6], 2), ([5, 6, 1, 5, 6, 1], 3), ([5, 6, 1, 5, 6, 1, 8], 0)):
+        proposer.follow(1, tokens, 2)
+        assert proposer.matched(1) == matched
+    assert proposer.matched(2) == 0
