@@ -6,6 +6,7 @@ commits the step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -22,6 +23,8 @@ from engine.sequence import Sequence
 if TYPE_CHECKING:
     import torch
 
+NO_Q: Mapping[int, torch.Tensor] = {}
+
 
 @dataclass(slots=True)
 class Decided:
@@ -33,12 +36,15 @@ class Decided:
     searches: list[tuple[Group, BeamStep]] = field(default_factory=list)
 
 
-def decide(sampler: Sampler, logits: torch.Tensor | None, rows: Rows[ScheduledRow]) -> Decided:
-    """logits (N, vocabulary) are those of `rows`, in order. Raises BadLogits."""
+def decide(
+    sampler: Sampler, logits: torch.Tensor | None, rows: Rows[ScheduledRow], q: Mapping[int, torch.Tensor] = NO_Q
+) -> Decided:
+    """logits (N, vocabulary) are those of `rows`, in order; `q`: by sequence, what its drafts were drawn from, where
+    they were. Raises BadLogits."""
     if logits is None:
         return Decided({})
     if all(row.sequence.group is None for row in rows):
-        outcomes = sampler.sample(logits, [sample_row(row.sequence, row.drafts) for row in rows])
+        outcomes = sampler.sample(logits, [sample_row(row.sequence, row.drafts, q) for row in rows])
         return Decided({row.sequence.seq: outcome for row, outcome in zip(rows, outcomes, strict=True)})
     asked: list[SampleRow] = []
     seqs: list[int] = []
@@ -53,7 +59,7 @@ def decide(sampler: Sampler, logits: torch.Tensor | None, rows: Rows[ScheduledRo
         if sequence.group is not None:
             samples.append(sequence.group)
         for drawn in (sequence,) if sequence.group is None else sequence.group.lanes:
-            asked.append(sample_row(drawn, row.drafts, len(sequence.tokens)))
+            asked.append(sample_row(drawn, row.drafts, q, len(sequence.tokens)))
             seqs.append(drawn.seq)
             taken += range(first, first + len(row.drafts) + 1)
     decided = Decided(dict(zip(seqs, sampler.sample(logits[taken], asked), strict=True)), samples)
@@ -62,14 +68,18 @@ def decide(sampler: Sampler, logits: torch.Tensor | None, rows: Rows[ScheduledRo
     return decided
 
 
-def sample_row(sequence: Sequence, drafts: list[int], position: int = 0) -> SampleRow:
-    """The sequence's own, kept from its admission: only what is drafted and where differs from pass to pass."""
+def sample_row(
+    sequence: Sequence, drafts: list[int], q: Mapping[int, torch.Tensor] = NO_Q, position: int = 0
+) -> SampleRow:
+    """The sequence's own, kept from its admission: only what is drafted and where differs from pass to pass. `q` as in
+    `decide`; of a draft that was trimmed it has rows to spare."""
     params = sequence.params
     assert params is not None
     params.drafts, params.position = drafts, position or len(sequence.tokens)
-    if sequence.q is not None or params.q_rows is not None:
-        params.q_rows = sequence.q[: len(drafts)] if sequence.q is not None and drafts else None
-        sequence.q = None
+    drawn = q.get(sequence.seq) if drafts else None
+    params.q_rows = None if drawn is None else drawn[: len(drafts)]
+    if params.penalties is not None:
+        params.penalties.follow(sequence.tokens, sequence.prompt_tokens)
     return params
 
 

@@ -30,6 +30,7 @@ class Drafting:
         self._factories = factories
         self.settings = settings
         self.proposer = self.made(settings)
+        self.q: Mapping[int, torch.Tensor] = {}  # of the latest drafts, by sequence: what they were drawn from
 
     def made(self, settings: LiveSettings) -> Proposer | None:
         """The proposer for `settings`: a new one where what makes it has changed. Raises SettingRefused."""
@@ -49,6 +50,7 @@ class Drafting:
 
     def propose(self, running: Iterable[Sequence]) -> None:
         """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""
+        self.q = {}  # those of drafts that came to nothing are gone with them, never to be taken for others'
         proposer, longest = self.proposer, self.settings.draft_length
         if proposer is None or longest == 0:
             return
@@ -71,8 +73,8 @@ class Drafting:
         for sequence, ask, tokens in zip(asking, asks, drafts.tokens, strict=True):
             assert len(tokens) <= ask.limit
             sequence.drafts = tokens
-        for index, q in drafts.q.items():
-            asking[index].q = q
+        self.q = {asking[index].seq: q for index, q in drafts.q.items()}
+        assert all(len(q) == len(drafts.tokens[index]) for index, q in drafts.q.items())
 
     def see(self, rows: Rows[ScheduledRow], outcomes: Mapping[int, Outcome], runner: Runner) -> None:
         """A pass over `rows`, those that wanted logits, came to `outcomes`, by sequence."""

@@ -6,12 +6,14 @@ import hashlib
 import math
 from typing import TypeVar
 
-from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY, MAX_SAMPLES, LiveSettings
+from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY, MAX_SAMPLES, WIDEST, LiveSettings
 from engine.formulas import blocks_for
+from engine.penalties import Penalties
 from engine.records import Request, Sampling
 from engine.sampler import SampleRow
 
 T = TypeVar("T")
+PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # and what has no effect
 _SEED_BYTES = 8  # the sampler's random numbers are keyed by 64 bits
 
 
@@ -60,6 +62,12 @@ def _check_beams(request: Request, need: int, settings: LiveSettings) -> None:
         raise RequestRefused("a beam search ends at tokens, not at stop strings; leave them out")
     if request.sampling.temperature:
         raise RequestRefused("a beam search draws nothing; leave the temperature out, or ask for samples with n")
+    for name, neutral in PENALTIES.items():
+        if getattr(request.sampling, name) not in (None, neutral):
+            raise RequestRefused(
+                f"a beam search ranks what the model itself finds likely, without {name}; leave it out, or ask for "
+                "samples with n"
+            )
     if not abs(request.length_penalty) <= MAX_LENGTH_PENALTY:
         low, high = -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY
         raise RequestRefused(f"length_penalty is {request.length_penalty:g}; it must be {low:g} to {high:g}")
@@ -79,6 +87,7 @@ def _check_sampling(sampling: Sampling) -> None:
         ("temperature", sampling.temperature, 0.0, math.inf),
         ("top_k", sampling.top_k, 0, math.inf),
         ("min_p", sampling.min_p, 0.0, 1.0),
+        *((name, getattr(sampling, name), WIDEST[name].low, WIDEST[name].high) for name in PENALTIES),
     )
     for name, value, low, high in ranges:
         if value is not None and not (low <= value <= high and math.isfinite(value)):
@@ -97,7 +106,13 @@ def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int,
         top_p=_pick(own.top_p, settings.top_p),
         min_p=_pick(own.min_p, settings.min_p),
         seed=(_pick(own.seed, _seed(engine_seed, request.number)) + index) % (1 << 8 * _SEED_BYTES),
+        penalties=_penalties(own, settings),
     )
+
+
+def _penalties(own: Sampling, settings: LiveSettings) -> Penalties | None:
+    values = [_pick(getattr(own, name), getattr(settings, name)) for name in PENALTIES]
+    return Penalties(*values) if values != list(PENALTIES.values()) else None
 
 
 def _pick(value: T | None, default: T) -> T:

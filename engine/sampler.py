@@ -2,8 +2,8 @@
 
 Temperature 0 is greedy: the likeliest token has probability 1, and the p of a drafted token is then 1 or 0, the
 probability it was really decided with. Random numbers belong to (seed, position), so what a request draws doesn't
-depend on the batch it is in. What temperature and filters make of logits is in `distribution`, which draft stays
-in `speculation.accept`; here they meet. Knows logits, never sequences.
+depend on the batch it is in. What penalties make of logits is in `penalties`, what temperature and filters do in
+`distribution`, which draft stays in `speculation.accept`; here they meet. Knows logits, never sequences.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.distribution import inverse_cdf, weights_of
+from engine.penalties import Penalties, Place, penalise
 from engine.random_numbers import ACCEPT, RESAMPLE, SAMPLE, seeds_array, uniform
 from engine.records import ACCEPTED, BONUS, DISCARDED, ORIGINS, REJECTED, RESAMPLED, SAMPLED
 from engine.speculation.accept import ExactRule, leading
@@ -46,6 +47,7 @@ class SampleRow:
     seed: int = 0
     position: int = 0  # of the first token to be produced, counted from the first prompt token
     q_rows: torch.Tensor | None = None  # (γ, vocabulary): whole draft distributions; None = one-hot
+    penalties: Penalties | None = None  # with the tokens before `position` counted; None = none
 
     def __post_init__(self) -> None:
         if self.q and len(self.q) != len(self.drafts):
@@ -102,8 +104,9 @@ class Sampler:
         sampled = [i for i, row in enumerate(rows) if not row.greedy]
         for i, row in enumerate(rows):
             if row.greedy:
-                ours = best[starts[i] : starts[i] + len(row.drafts) + 1]
-                outcomes[i] = _outcome(row, _decide_greedy(row.drafts, ours))
+                ours = slice(starts[i], starts[i] + len(row.drafts) + 1)
+                found = best[ours] if row.penalties is None else likeliest(_penalised(logits[ours], [row]))
+                outcomes[i] = _outcome(row, _decide_greedy(row, found))
         for group in _groups(sampled, rows, max(1, _CHUNK // self.vocabulary)):
             decisions = self._decide_sampled(logits, [rows[i] for i in group], starts[group])
             for i, decision in zip(group, decisions, strict=True):
@@ -120,7 +123,7 @@ class Sampler:
         likeliest(logits)
         if row.greedy:
             row = replace(row, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-        return weights_of(logits, [row], np.zeros(len(logits), dtype=np.int64))
+        return weights_of(_penalised(logits, [row]), [row], np.zeros(len(logits), dtype=np.int64))
 
     def draft(self, row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
         """The distribution (vocabulary,) that a row's i-th drafted token was drawn from; `like` has type and device."""
@@ -144,7 +147,7 @@ class Sampler:
         first = np.cumsum(lengths + 1) - (lengths + 1)  # of each row, within `own`
         owner = np.repeat(np.arange(len(rows)), lengths + 1)
         chosen = logits[torch.from_numpy(own).to(logits.device)]  # (n, vocabulary)
-        weights = weights_of(chosen, rows, owner)  # (n, vocabulary) float64
+        weights = weights_of(_penalised(chosen, rows), rows, owner)  # (n, vocabulary) float64
         totals = weights.sum(dim=1)  # (n,)
 
         # tests of the drafted tokens, all (rows, γ), padded
@@ -249,8 +252,22 @@ def _groups(sampled: list[int], rows: list[SampleRow], room: int) -> Iterator[li
         yield group
 
 
-def _decide_greedy(drafts: list[int], best: NDArray[np.int64]) -> _Decision:
+def _penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+    """Logits (n, vocabulary) of `rows`, in order, with their penalties taken; themselves where nobody has any. Of the
+    last row n may end before its drafts do."""
+    places: list[Place] = []
+    first = 0
+    for row in rows:
+        if row.penalties is not None:
+            count = min(len(row.drafts) + 1, len(logits) - first)
+            places += [(first + i, row.penalties, row.drafts[:i]) for i in range(count)]
+        first += len(row.drafts) + 1
+    return penalise(logits, places) if places else logits
+
+
+def _decide_greedy(row: SampleRow, best: NDArray[np.int64]) -> _Decision:
     """One-hot p: a draft is accepted when it is the likeliest token, without a draw."""
+    drafts = row.drafts
     equal = [int(token == ours) for token, ours in zip(drafts, best.tolist(), strict=False)]
     accepted = equal.index(0) if 0 in equal else len(drafts)
     return _Decision(
@@ -260,7 +277,7 @@ def _decide_greedy(drafts: list[int], best: NDArray[np.int64]) -> _Decision:
         last_q=0.0,
         last_draw=math.nan,
         p=[float(e) for e in equal],
-        q=[1.0] * len(drafts),
+        q=[1.0] * len(drafts) if row.q_rows is None else _draft_probabilities(row).tolist(),
         draws=[math.nan] * len(drafts),
     )
 

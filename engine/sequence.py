@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from engine.records import Request, SequenceState
 
 if TYPE_CHECKING:
-    import torch
-
     from engine.group import Group
     from engine.sampler import SampleRow
 
@@ -34,9 +32,9 @@ class Sequence:
     prompt_tokens: int
     tokens: list[int]  # known: prompt and output; only ever appended to
     arrival: int  # engine clock, ns
-    shadow: bool = False  # a second run of what another came to: in steps that nobody else has work in, without drafts
     order: tuple[int, int]
     index: int = 0  # among the sequences of its request
+    shadow: bool = False  # a second run of what another came to: in steps that nobody else has work in, without drafts
     group: Group | None = None  # that it can't run without: lanes of a search, samples until their prompt is computed
 
     status: Literal["waiting", "running", "finished"] = "waiting"
@@ -45,7 +43,6 @@ class Sequence:
     computed: int = 0  # tokens with K/V in the pool
     table: array[int] = field(default_factory=lambda: array("q"))  # block ids, logical order; a buffer numpy can read
     drafts: list[int] = field(default_factory=list)  # proposed for the coming step
-    q: torch.Tensor | None = None  # (len(drafts), vocabulary) that they were drawn from; None: they are certain
     hashes: list[bytes] = field(default_factory=list)  # chained, one per full block of known tokens, as far as needed
     sealed: int = 0  # leading blocks of the table that were offered to the prefix cache (or came from it)
     host: array[int] = field(default_factory=lambda: array("q"))  # host blocks, logical order, while it is swapped out
@@ -110,10 +107,10 @@ class Sequence:
             prompt=prompt_text,
             output="".join(self.pieces),
             label=self.request.label,
-            shadow=self.shadow,
             index=self.index,
             of=sequences_of(self.request),
             beams=self.request.beams,
+            shadow=self.shadow,
         )
 
     def check(self, block_size: int) -> None:
