@@ -14,9 +14,11 @@ import msgspec
 import torch
 
 from engine.budget import AutoBudget, Work, work_of
-from engine.config import EngineConfig, Limit, LiveSettings, limits, validate
+from engine.config import EngineConfig, Limit, LiveSettings, SettingRefused, limits, validate
 from engine.core import Engine, RequestRefused
+from engine.drafters import ModelDrafters
 from engine.formulas import pairs_per_token
+from engine.model.cache import no_progress
 from engine.model.store import resolve
 from engine.records import SCHEMA, Ready
 from engine.runner.base import OutOfDeviceMemory, Runner
@@ -24,9 +26,9 @@ from engine.runner.build import build_runner
 from engine.runner.pooled import dummy_batch
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
+from engine.speculation.suffix import SuffixProposer
 from engine.text_streams import TextStreams
 from engine.tokenizer import BadPrompt, Tokenizer
-from engine.speculation.suffix import SuffixProposer
 from engine.worker import Built, Progress
 
 PROPOSERS = {"ngram": NgramProposer.of, "suffix": SuffixProposer.of}
@@ -48,29 +50,42 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     runner.warm_up()
     budget = AutoBudget()
     measure(runner, budget)
-    engine = Engine(
-        runner,
-        settings,
-        Sampler(runner.model.vocabulary),
-        bounds=bounds,
-        proposers=PROPOSERS,
-        texts=TextStreams(words),
-        eos_ids=words.eos_ids,
-        seed=config.seed,
-        budget=budget,
-    )
+    drafters = ModelDrafters(config, files, runner, words)
+    proposers = {**PROPOSERS, **drafters.factories()}
+
+    def begin(settings: LiveSettings) -> Engine:
+        return Engine(
+            runner,
+            settings,
+            Sampler(runner.model.vocabulary),
+            bounds=bounds,
+            proposers=proposers,
+            texts=TextStreams(words),
+            eos_ids=words.eos_ids,
+            seed=config.seed,
+            budget=budget,
+        )
+
+    drafters.progress = progress
+    try:
+        engine = begin(settings)
+    except SettingRefused as refusal:  # of the draft: everything else is validated
+        notices.append(f"draft_method is off, not {settings.draft_method}: {refusal}.")
+        engine = begin(msgspec.structs.replace(settings, draft_method="off"))
+    drafters.progress = no_progress
     ready = Ready(
         v=SCHEMA,
         pid=os.getpid(),
         device=runner.device_text,
         runner=runner.name,
         config=config,
-        settings=settings,
+        settings=engine.settings,
         model=runner.model,
         block_size=runner.block_size,
         limits=bounds,
         notices=[*words.notices, *runner.notices, *notices],
         absent=runner.absent,
+        absent_drafts=drafters.absent(),
     )
     return Built(
         engine=engine,
@@ -114,6 +129,7 @@ def fit(settings: LiveSettings, bounds: dict[str, Limit], block_size: int) -> tu
     lower("kv_blocks", int(bounds["kv_blocks"].high), bounds["kv_blocks"].reason)
     lower("swap_blocks", int(bounds["swap_blocks"].high), bounds["swap_blocks"].reason)
     lower("max_context", int(bounds["max_context"].high), bounds["max_context"].reason)
+    lower("draft_layers", int(bounds["draft_layers"].high), bounds["draft_layers"].reason)
     held = settings.kv_blocks * block_size
     lower("max_context", held, f"the KV pool holds {held:,} tokens")
     return settings, notices

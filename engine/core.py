@@ -211,7 +211,7 @@ class Engine:
             bounds = config.limits_of_size(bounds, old.block_size, new.block_size)
         config.validate(new, bounds, new.block_size, *self._largest_need(new.block_size))
         self._keep_lanes(new)
-        proposer = self._drafting.made(new)
+        proposer, held = self._drafting.made(new), self._drafting.bytes
         acquire(self.runner, old, new)
         self.settings, self.bounds = new, bounds
         self._drafting.apply(new, proposer)
@@ -221,7 +221,8 @@ class Engine:
         self.host.block_bytes = self.runner.model.kv_bytes_per_token * new.block_size
         self._copier.run(self.runner)  # before blocks go that it may copy from
         release(self.runner, new)
-        if (new.kv_blocks, new.block_size, new.swap_blocks) != (old.kv_blocks, old.block_size, old.swap_blocks):
+        resized = (new.kv_blocks, new.block_size, new.swap_blocks) != (old.kv_blocks, old.block_size, old.swap_blocks)
+        if resized or held != self._drafting.bytes:
             self._memory_at = 0  # told at once: there may be no step for long
         return new
 
@@ -486,7 +487,7 @@ class Engine:
         now = self._monotonic()
         if self._memory is not None and now - self._memory_at < _MEMORY_EVERY:
             return None
-        self._memory, self._memory_at = self.runner.memory(), now
+        self._memory, self._memory_at = replace(self.runner.memory(), draft=self._drafting.bytes), now
         return self._memory
 
     def _drain(self, budget: StepBudget) -> tuple[bytes, bytes, bytes, bytes, list[Event]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence as Rows
 import torch
 
 from engine.config import LiveSettings, SettingRefused
+from engine.memory import give_back
 from engine.runner.base import Runner
 from engine.runner.batch import ScheduledRow
 from engine.sampler import Outcome
@@ -46,7 +47,14 @@ class Drafting:
 
     def apply(self, settings: LiveSettings, proposer: Proposer | None) -> None:
         """`proposer`: as `made` of these settings."""
-        self.settings, self.proposer = settings, proposer
+        held, self.settings, self.proposer = self.bytes, settings, proposer
+        if held != self.bytes:
+            give_back()
+
+    @property
+    def bytes(self) -> int:
+        """What the proposer holds in memory that isn't the target's; one that says nothing holds next to nothing."""
+        return getattr(self.proposer, "bytes", 0)
 
     def propose(self, running: Iterable[Sequence]) -> None:
         """Drafts for rows that decode, never so many that a pass could go past the sequence's limit."""

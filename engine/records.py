@@ -229,6 +229,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int = 0  # CUDA: torch's allocator, from the driver
     graphs: int = 0
     host_pool: int = 0  # on the host, for what is swapped out
+    draft: int = 0  # weights that aren't the target's and K/V of what drafts; where the target is
     resident: int = 0  # RSS of the child
     resident_files: int = 0  # of that, pages of files (Linux): the system takes them back when it needs them
     baseline: int = 0  # RSS of the child before the model came: Python, torch, libraries

@@ -84,6 +84,18 @@ class Tokenizer:
             known = self._bytes[token] = self._bytes_of(token)
         return known
 
+    @property
+    def end(self) -> int:
+        """One more than the highest id that a token has."""
+        return 1 + max(self._library.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def spelling(self, token: int) -> bytes | None:
+        """What stands at that id: a token's part of a text, or a special one's name; None: nothing does."""
+        text = self._library.id_to_token(token)
+        if text is None or token in self._special:
+            return None if text is None else text.encode()
+        return self.token_bytes(token)
+
     def render_chat(self, messages: list[Message]) -> str:
         """The text that asks for the assistant's answer. Raises BadPrompt."""
         if self._template is None:

@@ -146,6 +146,11 @@ def read_packed(planned: Planned, form: Form, progress: Progress = no_progress) 
     return _assemble(planned, tensors, form)
 
 
+def packed_bytes(planned: Planned, form: Form) -> int:
+    """Of a model that isn't read yet, without the padding of last tiles."""
+    return sum(_size(planned, name, form) for name in planned.plan)
+
+
 def _size(planned: Planned, name: str, form: Form) -> int:
     """Bytes, without the padding of last tiles."""
     numbers = sum(math.prod(shape) for _, shape in planned.plan[name])

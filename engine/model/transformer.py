@@ -6,7 +6,8 @@ Refuses to know about sequences, devices beyond a tensor's own, and where weight
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -99,6 +100,13 @@ class Transformer:
             x = layer(x, rotation, inputs, keys, values)
         self.wanted = x[inputs.logit_index]
         return self.head(rms_norm(self.wanted, self.norm, self.config.rms_eps)).float()
+
+    def first(self, layers: int) -> Transformer:
+        """Of the same weights, without the layers behind the first `layers`."""
+        few = copy(self)
+        few.config, few.layers = replace(self.config, layers=layers), self.layers[:layers]
+        few.wanted = self.wanted[:0]
+        return few
 
     @property
     def bytes(self) -> int:

@@ -13,11 +13,11 @@ from engine.runner.batch import Ints, PackedBatch
 
 
 class OutOfDeviceMemory(Exception):
-    """A pool of that size doesn't fit; the old one stands. Bytes."""
+    """`what`, a pool of that size, doesn't fit; the old one stands. Bytes."""
 
-    def __init__(self, needed: int, free: int):
+    def __init__(self, needed: int, free: int, what: str = "the KV pool"):
         super().__init__(
-            f"the KV pool needs {needed / MIB:,.0f} MiB, {free / MIB:,.0f} MiB are free; "
+            f"{what} needs {needed / MIB:,.0f} MiB, {free / MIB:,.0f} MiB are free; "
             "lower kv_blocks, or free memory"
         )
         self.needed = needed
@@ -71,6 +71,11 @@ class Runner(Protocol):
     def max_host_blocks(self) -> int: ...
 
     def memory(self) -> Memory: ...
+
+    def first(self, layers: int) -> Runner:
+        """A runner of the model's first `layers` layers, its final norm and its head, over the same weights in memory
+        and an empty pool of its own."""
+        ...
 
     def warm_up(self) -> None:
         """Run the usual shapes once, so that the first request isn't slow. Before any block is in use."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from engine.config import EngineConfig
+from engine.config import Dtype, EngineConfig
 from engine.memory import Resident, give_back, plainly, ran_out, resident
 from engine.model.cache import Progress, no_progress
-from engine.model.packed_weights import read_packed
+from engine.model.packed_weights import packed_bytes, read_packed
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
 from engine.model.tensor_plan import Planned, open_planned
@@ -16,6 +16,7 @@ from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, exact_float32
 from engine.runner.forms import absent, choose, is_compiled
+from engine.runner.pooled import PooledRunner
 
 MIN_BLOCKS = 4  # the low end of the setting
 
@@ -51,6 +52,33 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     return runner
 
 
+def build_beside(
+    config: EngineConfig, files: ModelFiles, form: Dtype, room: int, progress: Progress = no_progress
+) -> PooledRunner:
+    """A second model's runner on the device of the first, over an empty pool. `room`: bytes that its weights may take:
+    on Linux a process that asks for too much isn't refused, it is killed. Raises ModelProblem, OutOfDeviceMemory, and
+    what the system raises where it gives no more."""
+    device = pick_device(config.device)
+    planned = open_planned(files)
+    choice = choose(form, device.type, planned)
+    needed = _weight_bytes(planned, choice.form, device)
+    if needed > room:
+        raise OutOfDeviceMemory(needed, room, what=f"{files.name} in {choice.form}")
+    runner = _make(config, choice.form, planned, files.name, device, resident(), progress)
+    give_back()
+    return runner
+
+
+def _weight_bytes(planned: Planned, form: str, device: torch.device) -> int:
+    """Of a model that isn't loaded; a layer more may stand in memory for a moment while it is."""
+    if is_compiled(form, device.type, planned):
+        return packed_bytes(planned, form)
+    config, size = planned.config, getattr(torch, form).itemsize
+    # on the CPU a tied head is laid out anew for products
+    again = config.vocabulary * config.hidden if config.tied and device.type == "cpu" else 0
+    return (planned.parameters + again) * size
+
+
 def _make(
     config: EngineConfig,
     form: str,
@@ -59,7 +87,7 @@ def _make(
     device: torch.device,
     baseline: Resident,
     progress: Progress,
-) -> Runner:
+) -> PooledRunner:
     """Over an empty pool. Each form's modules are imported only when it is the one."""
     if is_compiled(form, device.type, planned):
         from engine.runner.packed import PackedRunner

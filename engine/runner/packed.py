@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -84,6 +85,11 @@ class PackedRunner(PooledRunner):
 
     def free_host_bytes(self) -> int | None:
         return free_cpu_bytes()
+
+    def first(self, layers: int) -> PackedRunner:
+        config = replace(self.config, layers=layers)
+        weights = replace(self._weights, layers=self._weights.layers[:layers])
+        return PackedRunner(config, weights, self.model.name, self.threads, self.block_size, 0)
 
     def resize(self, num_blocks: int) -> None:
         try:

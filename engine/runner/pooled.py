@@ -56,6 +56,9 @@ class PooledRunner:
         """What the host pool may grow by; None: not known."""
         raise NotImplementedError
 
+    def first(self, layers: int) -> PooledRunner:
+        raise NotImplementedError
+
     @property
     def weight_bytes(self) -> int:
         raise NotImplementedError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -55,6 +57,14 @@ class TorchRunner(PooledRunner):
     @property
     def step_bytes(self) -> int:
         return self._transformer.bytes_read
+
+    def first(self, layers: int) -> TorchRunner:
+        config, form = replace(self.config, layers=layers), self.model.dtype
+        few = copy(self)  # what a subclass has besides, a device's own words and figures, is the same
+        model = describe(config, self.model.parameters, self.model.name, form, self.model.weight_bytes, self.dtype)
+        PooledRunner.__init__(few, config, model, KVPool(config, self.block_size, self.dtype, self.device), NOTHING)
+        few._transformer, few._seconds = self._transformer.first(layers), 0.0
+        return few
 
     def op_seconds(self) -> dict[str, float]:
         """The whole model as one op; on a GPU only what it takes to ask for it."""

@@ -45,7 +45,8 @@ class Drafts:
 
 
 class Proposer(Protocol):
-    """`watches`: it wants to `see` every pass, drafts or no drafts."""
+    """`watches`: it wants to `see` every pass, drafts or no drafts. One that holds much in memory, beyond what is the
+    target's, says how much: `bytes`."""
 
     watches: bool
 
@@ -80,11 +81,11 @@ class Lookup(ABC):
     def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
         """At most `limit` tokens that may follow `tokens`; see Ask."""
 
-    def see(self, seqs: Sequence[int], outcomes: Sequence[Outcome], hidden: torch.Tensor) -> None:
     def matched(self, seq: int) -> int:
         """When it was last asked to follow `seq`: tokens that matched before the draft. 0: none, or not known."""
         return 0
 
+    def see(self, seqs: Sequence[int], outcomes: Sequence[Outcome], hidden: torch.Tensor) -> None:
         raise NotImplementedError  # it doesn't watch
 
     @abstractmethod
