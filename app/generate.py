@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from app.options import UsageError, add_engine_options, engine_config, is_unicode, typed, within
+from engine.config import PENALTIES, WIDEST
 
 EXAMPLES = """examples:
   servescope generate --prompt "Why is the sky blue?" --max-tokens 64
@@ -35,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens; 0 = all")
     group.add_argument("--top-p", type=float, metavar="P", help="… among those that sum to probability P")
     group.add_argument("--min-p", type=float, metavar="M", help="… among those with M times the best one's probability")
+    group.add_argument(
+        "--repetition-penalty", type=float, metavar="R", help="make tokens of prompt and answer rarer; 1 = off, try 1.1"
+    )
+    group.add_argument(
+        "--presence-penalty", type=float, metavar="X", help="taken from the logit of each token the answer has; 0 = off"
+    )
+    group.add_argument("--frequency-penalty", type=float, metavar="X", help="… and for each time that it has it")
     group.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same sampled answer")
     group.add_argument("--n", type=int, default=1, metavar="N", help="sampled answers to each prompt (default 1)")
     group.add_argument("--beams", type=int, metavar="W", help="beam search of that width, 1 to 8; the best is printed")
@@ -123,15 +131,15 @@ def _requests(args: argparse.Namespace, prompts: list[str]):
         ("--top-k", args.top_k, 0, 10_000_000),
         ("--top-p", args.top_p, 1e-6, 1),
         ("--min-p", args.min_p, 0, 1),
+        *((_option(name), getattr(args, name), WIDEST[name].low, WIDEST[name].high) for name in PENALTIES),
         ("--seed", args.seed, 0, 2**63 - 1),
     )
     for option, value, low, high in ranges:
         within(option, value, low, high)
     _check_several(args)
     stops = [_checked_stop(typed(stop)) for stop in args.stop]
-    sampling = Sampling(
-        temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p, seed=args.seed
-    )
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", *PENALTIES)
+    sampling = Sampling(**{name: getattr(args, name) for name in names})
     return [
         Request(
             number=number,
@@ -170,8 +178,15 @@ def _check_several(args: argparse.Namespace) -> None:
     for option, value in drawing.items():
         if value is not None:
             raise UsageError(f"--beams draws nothing, so {option} has no use; leave it out")
+    for name, neutral in PENALTIES.items():
+        if getattr(args, name) not in (None, neutral):
+            raise UsageError(f"--beams ranks what the model itself finds likely; leave {_option(name)} out")
     if args.stop:
         raise UsageError("--beams ends at tokens, not at texts; leave --stop out")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _check_temperature(args: argparse.Namespace, default: float) -> None:

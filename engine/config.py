@@ -73,8 +73,8 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int = 0  # 0 = off
     top_p: float = 1.0
     min_p: float = 0.0
-    # Of tokens that prompt or output hold already, as in vLLM: logits are divided by `repetition_penalty` where positive
-    # and multiplied where negative; of output tokens alone, `presence_penalty` is subtracted once and
+    # Of tokens that prompt or output hold already, as in vLLM: logits are divided by `repetition_penalty` where
+    # positive and multiplied where negative; of output tokens alone, `presence_penalty` is subtracted once and
     # `frequency_penalty` for each time.
     repetition_penalty: float = 1.0  # 1 = off
     presence_penalty: float = 0.0
@@ -150,6 +150,7 @@ MAX_BUDGET = 16_384
 # of one request
 MAX_SAMPLES = 64
 MAX_BEAMS = 8
+PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # and what has no effect
 MAX_LENGTH_PENALTY = 10.0  # either sign; beyond it the power would leave a float's range sooner than mean anything
 
 

@@ -6,14 +6,13 @@ import hashlib
 import math
 from typing import TypeVar
 
-from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY, MAX_SAMPLES, WIDEST, LiveSettings
+from engine.config import MAX_BEAMS, MAX_LENGTH_PENALTY, MAX_SAMPLES, PENALTIES, WIDEST, LiveSettings
 from engine.formulas import blocks_for
 from engine.penalties import Penalties
 from engine.records import Request, Sampling
 from engine.sampler import SampleRow
 
 T = TypeVar("T")
-PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}  # and what has no effect
 _SEED_BYTES = 8  # the sampler's random numbers are keyed by 64 bits
 
 
@@ -108,6 +107,14 @@ def resolve_sampling(request: Request, settings: LiveSettings, engine_seed: int,
         seed=(_pick(own.seed, _seed(engine_seed, request.number)) + index) % (1 << 8 * _SEED_BYTES),
         penalties=_penalties(own, settings),
     )
+
+
+def settled(params: SampleRow) -> Sampling:
+    """What asks for just these params, whatever the defaults are by now."""
+    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    penalties = params.penalties or Penalties()
+    values = (penalties.repetition, penalties.presence, penalties.frequency)
+    return Sampling(**{name: getattr(params, name) for name in names}, **dict(zip(PENALTIES, values, strict=True)))
 
 
 def _penalties(own: Sampling, settings: LiveSettings) -> Penalties | None:

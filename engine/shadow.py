@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from engine.records import DECODE, Pace, Request, Sampling, ShadowState
-from engine.requests import RequestRefused
+from engine.records import DECODE, Pace, Request, ShadowState
+from engine.requests import RequestRefused, settled
 from engine.sequence import Sequence, sequences_of
 from engine.texts import Texts
 
@@ -74,14 +74,13 @@ class Shadows:
             )
         if sequence.seq in self._simulated:
             raise RequestRefused(f"request {number} ran with simulated acceptance: its text is meaningless by design")
-        settled = {name: getattr(params, name) for name in Sampling.__struct_fields__ if hasattr(params, name)}
         return replace(
             request,
             number=number_of(number),
             token_ids=None,
             max_tokens=sequence.limit - sequence.prompt_tokens,
             priority=PRIORITY,
-            sampling=Sampling(speculate=False, **settled),
+            sampling=replace(settled(params), speculate=False),
             label="shadow",
         )
 

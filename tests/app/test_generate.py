@@ -77,6 +77,21 @@ def test_seed_makes_sampled_answers_repeatable(in_process, capsys):
     assert answers[0] == answers[1] != answers[2]
 
 
+def test_penalties_are_obeyed(in_process, capsys):
+    command = ["generate", "--prompt", "abc", "--max-tokens", "24", "--json"]
+    found = []
+    for more in ((), ("--repetition-penalty", "1.5"), ("--presence-penalty", "2"), ("--frequency-penalty", "2")):
+        assert main([*command, *more]) == 0
+        tokens = lines(capsys)[0]["token_ids"]
+        assert not more or tokens != found[0]
+        found.append(tokens)
+        if more:
+            assert main([*command, "--set", f"{more[0][2:].replace('-', '_')}={more[1]}"]) == 0  # as a default
+            assert lines(capsys)[0]["token_ids"] == tokens
+    plain, *_, frequency = [max(tokens.count(token) for token in tokens) for tokens in found]
+    assert frequency < plain
+
+
 SAMPLED = [
     "generate", "--prompt", "abc", "--temperature", "1", "--max-tokens", "12", "--json", "--set", "draft_length=0"
 ]  # fmt: skip
@@ -189,6 +204,11 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, capsys, content, words):
         (["--prompt", "a", "--top-p", "1.5"], "--top-p 1.5"),
         (["--prompt", "a", "--min-p", "2"], "--min-p 2"),
         (["--prompt", "a", "--top-k", "-1"], "--top-k -1"),
+        (["--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty 0"),
+        (["--prompt", "a", "--repetition-penalty", "nan"], "--repetition-penalty nan"),
+        (["--prompt", "a", "--presence-penalty", "3"], "--presence-penalty 3"),
+        (["--prompt", "a", "--frequency-penalty", "-3"], "--frequency-penalty -3"),
+        (["--prompt", "a", "--beams", "2", "--frequency-penalty", "1"], "leave --frequency-penalty out"),
         (["--prompt", "a", "--seed", "-1"], "--seed -1"),
         (["--prompt", "a", "--stop", ""], "--stop"),
         (["--prompt", "a", "--n", "0"], "--n 0: must be from 1"),

@@ -14,7 +14,7 @@ from engine.config import LiveSettings
 from engine.core import Engine
 from engine.penalties import Penalties, penalise
 from engine.records import DRAFT, TOKEN, Preempted, Request, Sampling, unpack
-from engine.requests import RequestRefused, check_request, resolve_sampling
+from engine.requests import RequestRefused, check_request, resolve_sampling, settled
 from engine.sampler import Sampler, SampleRow
 from engine.speculation.ngram import NgramProposer
 from tests.support.definition import penalised
@@ -209,6 +209,16 @@ def test_without_effect_they_are_none():
     assert resolve_sampling(Request(number=0, sampling=own), defaults, 0).penalties is None
     found = resolve_sampling(Request(number=0, sampling=Sampling(presence_penalty=-1.0)), defaults, 0).penalties
     assert found is not None and (found.repetition, found.presence, found.frequency) == (2.0, -1.0, 1.0)
+
+
+def test_settled_ones_are_asked_for_whatever_the_defaults_are():
+    live = LiveSettings(temperature=0.5, top_k=3, repetition_penalty=2.0, frequency_penalty=1.0)
+    asked = settled(resolve_sampling(Request(number=3, sampling=Sampling(presence_penalty=-1.0)), live, 7))
+    assert asked == Sampling(
+        temperature=0.5, top_k=3, top_p=1.0, min_p=0.0, repetition_penalty=2.0, presence_penalty=-1.0,
+        frequency_penalty=1.0, seed=asked.seed,
+    )  # fmt: skip
+    assert settled(resolve_sampling(Request(number=3, sampling=asked), LiveSettings(presence_penalty=1.0), 0)) == asked
 
 
 def refused(request: Request) -> str:
