@@ -49,6 +49,7 @@ class Shadows:
         self._texts = texts
         self._past: dict[int, Sequence] = {}  # finished originals by number, the oldest first
         self._runs: dict[int, Run] = {}  # by the original's number, the oldest first
+        self._ahead: dict[int, Run] = {}  # of those, whose originals still run
         self._alone: dict[int, tuple[int, int]] = {}  # by seq: tokens decoded alone, engine ns that they took
         self._simulated: set[int] = set()  # seqs that had drafts accepted at given rates
         self._last, self._until = 0, 0  # the one sequence of the step before, if it decoded alone, and its end
@@ -91,7 +92,9 @@ class Shadows:
     def begin(self, number: int, shadow: Sequence, live: Mapping[int, list[Sequence]]) -> None:
         if (before := self._runs.pop(number, None)) is not None:
             self._forget(before.shadow)
-        self._runs[number] = self._changed[number] = Run(self._original(number, live), shadow)
+        self._runs[number] = self._changed[number] = run = Run(self._original(number, live), shadow)
+        if number in live:
+            self._ahead[number] = run
         while len(self._runs) > KEPT:
             self._forget(self._runs.pop(next(iter(self._runs))).shadow)
 
@@ -111,6 +114,8 @@ class Shadows:
 
     def see(self, rows: list[tuple[int, ...]], started: int, now: int) -> None:
         """A step of these rows (records.ROW) began and ended then, on the engine clock."""
+        if self._ahead:
+            self._changed.update(self._ahead)
         if len(rows) != 1 or rows[0][1] != DECODE:
             self._last = 0
             return
@@ -130,6 +135,8 @@ class Shadows:
             self._close(sequence, "")
             return
         sequence.hashes = []
+        if (run := self._ahead.pop(sequence.number, None)) is not None:
+            self._changed[sequence.number] = run
         if (before := self._past.pop(sequence.number, None)) is not None:  # another lane of it, or one of that number
             self._forget(before)
         self._past[sequence.number] = sequence
@@ -140,6 +147,7 @@ class Shadows:
         if sequence.shadow:
             self._close(sequence, reason or "aborted")
         else:
+            self._ahead.pop(sequence.number, None)
             self._forget(sequence)
 
     def take(self) -> list[ShadowState]:

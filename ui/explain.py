@@ -47,6 +47,7 @@ SETTINGS = {
 }
 CAUSES = {
     "max_batch": "a smaller batch was set",
+    "shadow": "others have work",
     "resize": "a smaller pool was set",
     "block_size": "another block size was set",
     "beams": "another beam of its search found no room",

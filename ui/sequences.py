@@ -39,6 +39,7 @@ class SequenceInfo:
         lost: computed tokens that its latest preemption threw away.
         fate: that preemption, whole; None where only a keyframe told of it.
         swapped: tokens that wait in the host pool.
+        shadow: it runs again what another came to, without drafts.
         reserved: its table was made for its limit at admission.
         held: the blocks of its table when it last let go of them.
         finish_reason: "" while it lives.
@@ -48,7 +49,7 @@ class SequenceInfo:
         "accepted", "admitted", "arrival", "beams", "cached_tokens", "computed", "drafted", "fate", "finish_clock",
         "finish_reason", "finish_step", "first_token", "held", "index", "known", "label", "last_token", "limit", "lost",
         "max_tokens", "number", "of", "one_each_from", "pieces", "preempted", "preemptions", "priority", "prompt",
-        "prompt_tokens", "reserved", "row", "row_step", "seq", "status", "swapped",
+        "prompt_tokens", "reserved", "row", "row_step", "seq", "shadow", "status", "swapped",
     )  # fmt: skip
 
     def __init__(self, seq: int, number: int = 0, prompt_tokens: int = 0):
@@ -74,6 +75,7 @@ class SequenceInfo:
         self.index = 0
         self.of = 1
         self.beams = 0
+        self.shadow = False
         self.pieces: list[Piece] = []
         self.one_each_from = 0
         self.preempted = False
@@ -97,13 +99,14 @@ class SequenceInfo:
         info.prompt = event.prompt
         info.label = event.label
         info.index, info.of, info.beams = event.index, event.of, event.beams
+        info.shadow = event.shadow
         return info
 
     def take(self, state: SequenceState, step: int) -> None:
         """Become what a keyframe says, keeping the finer text that is already known."""
         for name in ("number", "status", "prompt_tokens", "known", "computed", "max_tokens", "limit", "priority",
                      "arrival", "first_token", "last_token", "cached_tokens", "preemptions", "drafted", "accepted",
-                     "reserved", "swapped", "prompt", "label", "index", "of", "beams"):  # fmt: skip
+                     "reserved", "swapped", "prompt", "label", "index", "of", "beams", "shadow"):  # fmt: skip
             setattr(self, name, getattr(state, name))
         self.preempted = state.status == "waiting" and state.preemptions > 0
         text = self.text

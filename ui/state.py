@@ -33,6 +33,7 @@ from engine.records import (
     Memory,
     Preempted,
     Searched,
+    ShadowState,
     StepBudget,
     StepRecord,
     Submitted,
@@ -52,7 +53,8 @@ RECENT = 64  # finished sequences that stay visible: more than a screen of the l
 
 @dataclass(slots=True)
 class Applied:
-    """What a record did beyond the state. Clocks are engine clock, ns."""
+    """What a record did beyond the state. Clocks are engine clock, ns. Of a shadow nothing is told: nobody waits for it,
+    and its times are no request's."""
 
     kinds: Kinds = Kinds.NONE
     rows: NDArray | None = None  # records.ROW
@@ -69,6 +71,7 @@ class EngineState(Blocks):
 
     Attributes:
         sequences: unfinished ones. `recent`: the last RECENT that ended, oldest first.
+        shadows: requests that were run again without drafts, by their own sequence; the oldest first.
         host: the host pool. prefixes: what of the pool a prompt can find.
         gaps: blocks that nobody uses, in rows too short for the reservation that waits next; of the last step.
         running, waiting: both by priority, then arrival, as they are scheduled and admitted.
@@ -88,6 +91,7 @@ class EngineState(Blocks):
         self.prefixes = Prefixes(num_blocks)
         self.sequences: dict[int, SequenceInfo] = {}
         self.recent: dict[int, SequenceInfo] = {}
+        self.shadows: dict[int, ShadowState] = {}
         self.running: list[int] = []
         self.waiting: list[int] = []
 
@@ -146,6 +150,9 @@ class EngineState(Blocks):
                 info.pieces, info.one_each_from = [(event.found[0].text, SAMPLED, self.step)], 1
                 info.known = info.prompt_tokens + len(event.found[0].token_ids)
                 done.kinds |= Kinds.TOKENS
+        if record.shadows:
+            self._compare(record.shadows)
+            done.kinds |= Kinds.TOKENS
         if record.memory is not None:
             self.memory = record.memory
             done.kinds |= Kinds.MEMORY
@@ -181,6 +188,7 @@ class EngineState(Blocks):
         done.kinds |= Kinds.STEPS
         step, get, gaps, gap_seqs = record.step, self.sequences.get, done.gaps, done.gap_seqs
         done.rows = unpack(record.rows, ROW)
+        info = None
         for row in _ROW.iter_unpack(record.rows):
             seq, _, _, computed, known, drafted, accepted, emitted = row
             info = get(seq)
@@ -201,6 +209,8 @@ class EngineState(Blocks):
                     info.first_token = end
                     done.first.append(info)
                 info.last_token = end
+        if len(done.rows) == 1 and info is not None and info.shadow:  # which always runs alone
+            done.first, done.gaps, done.gap_seqs = [], [], []
         if record.emitted:
             last = -1
             for (seq, _, _, origin), text in zip(_TOKEN.iter_unpack(record.emitted), record.text, strict=False):
@@ -230,7 +240,7 @@ class EngineState(Blocks):
             info.limit, info.reserved = event.limit, event.reserved
             if not info.admitted:
                 info.admitted = clock
-            if not event.again:
+            if not event.again and not info.shadow:
                 done.admitted.append(info)
             _discard(self.waiting, event.seq)
             self._enqueue(self.running, event.seq)
@@ -276,10 +286,19 @@ class EngineState(Blocks):
         else:
             info.end("aborted", event.reason or "aborted", self.step, clock)
         done.kinds |= Kinds.TOKENS
-        done.ended.append(info)
+        if not info.shadow:
+            done.ended.append(info)
         self.recent[event.seq] = info
         while len(self.recent) > RECENT:
             del self.recent[next(iter(self.recent))]
+
+    def _compare(self, told: list[ShadowState]) -> None:
+        for shadow in told:
+            if shadow.seq in self.shadows and self.shadows[shadow.seq].shadow != shadow.shadow:
+                del self.shadows[shadow.seq]  # run once more: the newest stand last
+            self.shadows[shadow.seq] = shadow
+        while len(self.shadows) > RECENT:
+            del self.shadows[next(iter(self.shadows))]
 
     # --- keyframes and copies ---
 
@@ -304,6 +323,7 @@ class EngineState(Blocks):
         self.prefixes.take(frame)
         self._take_sequences(frame)
         self.memory = frame.memory or self.memory
+        self.shadows = {shadow.seq: shadow for shadow in frame.shadows}
         return differing
 
     def _take_sequences(self, frame: Keyframe) -> None:
@@ -328,6 +348,7 @@ class EngineState(Blocks):
         twin.prefixes = self.prefixes.copy()
         twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
         twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
+        twin.shadows = self.shadows.copy()
         twin.running, twin.waiting = self.running.copy(), self.waiting.copy()
         return twin
 

@@ -136,11 +136,17 @@ class Window(QMainWindow):
     def abort_all(self) -> None:
         self.context.source.send(Abort(id=self.context.source.next_id()))
 
+    def check_request(self) -> None:
+        """Of the request that the view of requests shows: run it again without drafts."""
+        if (dock := self.deck.docks.get("requests")) is not None:
+            dock.view.check()
+
     def tell_story(self, place: int) -> None:
         """Begin a story by its place in the list, unless one goes on."""
         stories = self.context.stories
         if place < len(stories.listed) and not (stories.shown and stories.shown.going):
             self.close_story()
+            self.mirror.alternation.end(self.context.source)  # a story's settings are its own
             self.cursor.live()
             stories.start(stories.listed[place].key)
 
@@ -233,6 +239,8 @@ class Window(QMainWindow):
                 "larger": lambda: self.zoom_text(1),
                 "smaller": lambda: self.zoom_text(-1),
                 "fill": self.fill_under_mouse,
+                "check": self.check_request,
+                "verification": lambda: self.fill("verification"),
                 "beams": lambda: self.fill("beams"),
                 "calculator": lambda: self.fill("calculator"),
                 "story": self.tell_story,
@@ -303,6 +311,8 @@ class Window(QMainWindow):
     def show_parts(self, kinds: Kinds, numbers: bool, hints: bool) -> None:
         """What stands around the views, once a frame: figures and hints only when they are due."""
         self.timeline.refresh()  # may move the cursor, which is due with the next frame
+        mirror = self.mirror
+        mirror.alternation.tick(self.context.source, mirror.settings, mirror.last_step, mirror.acks)
         if self.topbar.short:
             self.badge.set(*self.topbar.badge.content())
         self.topbar.refresh(numbers)

@@ -54,6 +54,7 @@ def assert_is(state: EngineState, frame: Keyframe) -> None:
             mine = info.text if name == "output" else getattr(info, name)
             assert mine == getattr(one, name), (name, one.seq)
     assert state.settings == frame.settings and state.block_size == frame.block_size
+    assert list(state.shadows.values()) == frame.shadows
 
 
 def assert_same(one: EngineState, other: EngineState) -> None:

@@ -50,6 +50,9 @@ def disturb(engine: Engine, rng: np.random.Generator, number: int) -> int:
         )  # fmt: skip
         with suppress(RequestRefused):
             engine.submit(number, prompt, request)
+    elif chance < 0.465:
+        with suppress(RequestRefused):
+            engine.shadow(int(rng.integers(1, number + 2)))
     elif chance < 0.48:
         engine.abort(int(rng.integers(1, number + 2)))
     elif chance < 0.56:

@@ -34,7 +34,7 @@ def flow(qtbot):
     from ui.theme import Theme
 
     theme = Theme()
-    made.restyle(theme.font("body"), [style(theme.color("text")), style(theme.color("accepted"), underline=True)])
+    made.restyle(theme.font("body"), [style(theme.color("text")), style(theme.color("accepted"), under="line")])
     return made
 
 

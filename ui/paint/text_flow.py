@@ -6,22 +6,25 @@ What a style means is the caller's matter. Appending costs what is appended; onl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from PySide6.QtCore import QSize
 from PySide6.QtGui import QColor, QFont, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
 Run = tuple[str, int]  # text, index of its style
+Under = Literal["", "line", "wave"]
+_UNDER = {"line": QTextCharFormat.UnderlineStyle.SingleUnderline, "wave": QTextCharFormat.UnderlineStyle.WaveUnderline}
 
 
-def style(color: QColor, tint: QColor | None = None, underline: bool = False) -> QTextCharFormat:
+def style(color: QColor, tint: QColor | None = None, under: Under = "") -> QTextCharFormat:
     """A text format: a colour, perhaps a tint behind it and a line in the colour under it."""
     made = QTextCharFormat()
     made.setForeground(color)
     if tint is not None:
         made.setBackground(tint)
-    if underline:
-        made.setUnderlineStyle(QTextCharFormat.UnderlineStyle.SingleUnderline)
+    if under:
+        made.setUnderlineStyle(_UNDER[under])
         made.setUnderlineColor(color)
     return made
 

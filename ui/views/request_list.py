@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -10,8 +10,8 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QWidget
 
-from engine.records import PREFILL, Refused
-from ui import explain
+from engine.records import PREFILL, Refused, ShadowState
+from ui import explain, shadow_words
 from ui.latency import FinishedRequest
 from ui.paint.guard import painting
 from ui.paint.labels import RIGHT, advance, metrics, write
@@ -35,8 +35,9 @@ class Row:
     bar: str = "decode"
 
 
-def describe(entry: Entry, queue: int = 0) -> Row:
-    """`queue`: place in the queue of a waiting request, counted from 1."""
+def describe(entry: Entry, queue: int = 0, shadow: ShadowState | None = None) -> Row:
+    """`queue`: place in the queue of a waiting request, counted from 1. `shadow`: how it compares with a run without
+    drafts."""
     if isinstance(entry, Refused):
         return Row(None, f"request {entry.number}", entry.message, "refused", "danger", "")
     name = f"seq {entry.seq}"
@@ -45,8 +46,15 @@ def describe(entry: Entry, queue: int = 0) -> Row:
         times = f"TTFT {explain.duration(entry.ttft)}"
         if entry.tpot is not None:
             times += f" · TPOT {explain.duration(entry.tpot)}"
+        if shadow is not None:
+            state = f"{shadow_words.mark(shadow)} · {state}"
         return Row(entry.seq, name, entry.prompt, f"{explain.count(entry.output_tokens, 'token')} · {state}",
                    "warning" if entry.aborted else "text_faint", times if entry.ttft is not None else "")  # fmt: skip
+    if entry.shadow and entry.status in ("waiting", "running"):
+        state = "again, no drafts" if entry.status == "running" else "again when nobody else has work"
+        done = entry.output_tokens / max(1, entry.max_tokens) if entry.status == "running" else None
+        return Row(entry.seq, name, entry.prompt, state, "text_dim", f"{entry.output_tokens:,}/{entry.max_tokens:,} tokens",
+                   done, "text_faint")  # fmt: skip
     if entry.status == "waiting":
         state = explain.preempted(entry.lost, entry.swapped) if entry.preempted else "waiting"
         return Row(entry.seq, name, entry.prompt, state, "warning" if entry.preempted else "text_dim",
@@ -70,14 +78,15 @@ class RequestList(QAbstractScrollArea):
     """Running ones first, then waiting, refused, finished.
 
     Signals:
-        chosen: a row's sequence was clicked. failed: painting raised this exception.
+        chosen: a row's sequence was clicked. menu_wanted: (seq, where) of a right click. failed: painting raised this exception.
 
     Attributes:
         live: running and waiting. refused, finished: newest first when shown; given oldest first.
-        selected: the sequence that is lit. shown: the one whose text is shown.
+        selected: the sequence that is lit. shown: the one whose text is shown. shadows: comparisons by sequence.
     """
 
     chosen = Signal(int)
+    menu_wanted = Signal(int, QPoint)
     failed = Signal(object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
@@ -90,6 +99,7 @@ class RequestList(QAbstractScrollArea):
         self._running = 0
         self.selected: int | None = None
         self.shown: int | None = None
+        self.shadows: Mapping[int, ShadowState] = {}
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -132,7 +142,8 @@ class RequestList(QAbstractScrollArea):
 
     def row(self, index: int) -> Row:
         waiting = index - self._running + 1 if self._running <= index < len(self.live) else 0
-        return describe(self.entry(index), waiting)
+        entry = self.entry(index)
+        return describe(entry, waiting, None if isinstance(entry, Refused) else self.shadows.get(entry.seq))
 
     @property
     def pitch(self) -> int:
@@ -206,6 +217,12 @@ class RequestList(QAbstractScrollArea):
             seq = self.row(index).seq
             if seq is not None:
                 self.chosen.emit(seq)
+
+    def contextMenuEvent(self, event) -> None:
+        index = self.index_at(event.pos())
+        seq = None if index is None else self.row(index).seq
+        if seq is not None:
+            self.menu_wanted.emit(seq, event.globalPos())
 
     def mouseMoveEvent(self, event) -> None:
         index = self.index_at(event.position().toPoint())

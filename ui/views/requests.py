@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLayout, QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLayout, QMenu, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from engine.records import PROMPT_SHOWN, Abort, Refused, Request, Sampling
 from ui import explain
@@ -19,6 +19,8 @@ from ui.paint.text_flow import Run, TextFlow
 from ui.sequences import SequenceInfo
 from ui.views import token_styles
 from ui.views.base import View
+from ui.views.check_line import CheckLine
+from ui.views.checks import Checks
 from ui.views.composer import Asked, Composer
 from ui.views.pace import Pace
 from ui.views.request_list import RequestList, describe
@@ -40,7 +42,7 @@ class RequestsView(View):
     """With nothing selected it follows the newest running request, and stays with it to its end.
 
     Attributes:
-        composer, list, text: its three parts.
+        composer, list, text: its three parts. check: how the request shown compares with a run without drafts.
         shown: the sequence whose text is shown.
     """
 
@@ -64,9 +66,12 @@ class RequestsView(View):
         self.list = RequestList(theme)
         self.text = TextFlow()
         self.status = Elided(theme, "small", "text_dim")
+        self.check_line = CheckLine(theme)
+        self.checks = Checks(context)
         self.key_line = StyleKey(theme)
         self.abort_button = self._button("Abort", "Stop this request; what it has written stays")
         self.copy_button = self._button("Copy", "Copy the answer")
+        self.check_button = self._button("Check", "")
         self._large = False  # there is room for larger text
         self._build()
         self.list.failed.connect(self.failed)
@@ -74,6 +79,8 @@ class RequestsView(View):
         self.list.chosen.connect(lambda seq: self.context.selection.toggle(seq))
         self.abort_button.clicked.connect(self.abort)
         self.copy_button.clicked.connect(self.copy)
+        self.check_button.clicked.connect(self.check)
+        self.list.menu_wanted.connect(lambda seq, at: self.menu_of(seq).popup(at))
         self.restyle()
 
     def _button(self, words: str, tip: str) -> QPushButton:
@@ -86,9 +93,11 @@ class RequestsView(View):
         self._right = QWidget()
         right, bar = QVBoxLayout(self._right), QHBoxLayout()
         bar.addWidget(self.status, 1)
+        bar.addWidget(self.check_button)
         bar.addWidget(self.copy_button)
         bar.addWidget(self.abort_button)
         right.addLayout(bar)
+        right.addWidget(self.check_line)
         right.addWidget(self.text, 1)
         right.addWidget(self.key_line)
         for box in (right, bar):
@@ -140,6 +149,30 @@ class RequestsView(View):
         if found is not None:
             QGuiApplication.clipboard().setText(found.text)
 
+    def check(self) -> None:
+        """Run the request shown again without drafts, or stop that; it stays in sight."""
+        entry = self._info() or self._finished()
+        if entry is not None and self.checks.offer(entry).enabled:
+            self.checks.ask(entry)
+            self.context.selection.choose(entry.seq)
+
+    def menu_of(self, seq: int) -> QMenu:
+        """What can be done with a request of the list, which is shown from now on."""
+        self.context.selection.choose(seq)
+        self.refresh(Kinds.SELECTION)
+        menu, offer = QMenu(self), self.checks.offer(self._info() or self._finished())
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        what = "" if offer.words == "Stop check" else ": run without drafts"
+        for words, call, enabled in (
+            (f"{offer.words}{what}\tV", self.check, offer.enabled),
+            ("Copy the answer", self.copy, self.copy_button.isEnabled()),
+            ("Abort", self.abort, self.abort_button.isEnabled()),
+        ):
+            action = menu.addAction(words)
+            action.setEnabled(enabled)
+            action.triggered.connect(lambda _=False, call=call: call())
+        return menu
+
     # --- showing ---
 
     def refresh(self, kinds: Kinds) -> None:
@@ -160,7 +193,7 @@ class RequestsView(View):
         count = len(finished)
         if not self.context.cursor.is_live:
             count = bisect_right(finished, self.context.cursor.step, key=lambda r: r.finish_step)
-        self.list.selected, self.list.shown = self.context.selection.seq, self.shown
+        self.list.selected, self.list.shown, self.list.shadows = self.context.selection.seq, self.shown, state.shadows
         self.list.show_entries(running + waiting, len(running), refused, finished, count)
         self.summarise(f"{len(running)} running · {len(waiting)} waiting · {count:,} finished")
 
@@ -189,7 +222,8 @@ class RequestsView(View):
         if info is not None and info.status == "running":
             self._ended = 0.0
             return
-        newest = next((s for s in reversed(state.running) if s in state.sequences), None)
+        own = (s for s in reversed(state.running) if s in state.sequences and not state.sequences[s].shadow)
+        newest = next(own, None)
         self._ended = self._ended or time.monotonic()
         if newest is None or (self.shown is not None and time.monotonic() - self._ended < LINGER
                               and self._info() is not None):  # fmt: skip
@@ -226,6 +260,16 @@ class RequestsView(View):
             self.text.show_runs(("none", self.shown), [(hint, NOTE)])
             self.status.set_text("")
         self.copy_button.setEnabled(self.text.written > 1)
+        self._show_check(info or self._finished())
+
+    def _show_check(self, entry: SequenceInfo | FinishedRequest | None) -> None:
+        self.checks.settle()
+        offer = self.checks.offer(entry)
+        if offer.words != self.check_button.text():
+            self.check_button.setText(offer.words)
+        self.check_button.setToolTip(offer.why)
+        self.check_button.setEnabled(offer.enabled)
+        self.check_line.show_told(self.checks.told(entry))
 
     def _told(self, info: SequenceInfo) -> str:
         row = describe(info)
@@ -261,6 +305,7 @@ class RequestsView(View):
         if self._large:
             font.setPixelSize(round(font.pixelSize() * _LARGE))
         self.text.restyle(font, token_styles.formats(theme))
+        self.check_line.set_large(self._large)
 
     # --- Qt ---
 
@@ -283,7 +328,8 @@ class RequestsView(View):
         self.list.setVisible(height >= px(170 if wide else 380))
         column = round(inner * _TEXT_SHARE) if wide else inner
         self.abort_button.setVisible(column >= px(230))
-        self.copy_button.setVisible(column >= px(230))
+        self.copy_button.setVisible(column >= px(300))
+        self.check_button.setVisible(column >= px(230))
         self.status.setVisible(height >= px(80))
         self.key_line.setVisible(height >= px(200) and inner >= px(200))
         large = column >= px(620) and height >= px(480)

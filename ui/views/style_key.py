@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QRect, QSize
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtCore import QPoint, QRect, QSize
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui.paint.labels import advance, metrics, put
+from ui.paint.text_flow import Under
 from ui.theme import Theme
 
 
@@ -19,7 +20,7 @@ class Kind(NamedTuple):
     words: tuple[str, ...]
     color: QColor
     tint: QColor | None = None
-    underline: bool = False
+    under: Under = ""
 
 
 class StyleKey(QWidget):
@@ -64,8 +65,10 @@ class StyleKey(QWidget):
             if kind.tint is not None:
                 painter.fillRect(box, kind.tint)
             put(painter, x + self._pad() // 2, box.top(), line, text, font, kind.color)
-            if kind.underline:
+            if kind.under == "line":
                 painter.fillRect(QRect(x, box.bottom() - theme.px(1), box.width(), max(1, theme.px(1))), kind.color)
+            elif kind.under == "wave":
+                _wave(painter, box, theme, kind.color)
             x += box.width() + theme.px(10)
         painter.end()
 
@@ -78,3 +81,11 @@ class StyleKey(QWidget):
     def _width(self, words: Sequence[str]) -> int:
         font = self._theme.font("small")
         return sum(advance(font, text) + self._pad() for text in words) + self._theme.px(10) * (len(words) - 1)
+
+
+def _wave(painter: QPainter, box: QRect, theme: Theme, color: QColor) -> None:
+    """A zigzag along the lower edge, as the text itself has it."""
+    high, low, step = box.bottom() - theme.px(2), box.bottom(), max(2, theme.px(2))
+    points = [QPoint(x, low if turn % 2 else high) for turn, x in enumerate(range(box.left(), box.right() + 1, step))]
+    painter.setPen(QPen(color, 1))
+    painter.drawPolyline(points)
