@@ -1,4 +1,4 @@
-"""Figures and decisions in words: how a number is written, what a verdict means, whether drafting pays.
+"""Figures and decisions in words: how a number is written, what a setting is called, what became of a sequence.
 
 Takes plain numbers and gives plain sentences. Knows no Qt, no view and no engine state, so that every sentence
 that the window shows can be tested as text.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import math
 
 from engine.config import AUTO
-from engine.formulas import GIB, KIB, MIB, accept_probability, blocks_for
-from engine.records import ACCEPTED, BONUS, DISCARDED, NONE, REJECTED, RESAMPLED, Preempted, StepBudget
-from ui.payoff import Payoff
+from engine.formulas import GIB, KIB, MIB, blocks_for
+from engine.records import NONE, Preempted, StepBudget
 
 NEAR = 0.2  # a step this close to the time aimed at is as long as it should be: chunks are cut to whole grains
-EVEN = 0.03  # a ratio this close to 1 is not told apart by step times
-SYMBOLS = {ACCEPTED: "✓", REJECTED: "✕", DISCARDED: "–", RESAMPLED: "+", BONUS: "+"}
 BOUNDS = {
     "no_work": "nothing",
     "batch_cap": "batch cap",
@@ -47,10 +44,10 @@ SETTINGS = {
 }
 CAUSES = {
     "max_batch": "a smaller batch was set",
-    "shadow": "others have work",
     "resize": "a smaller pool was set",
     "block_size": "another block size was set",
     "beams": "another beam of its search found no room",
+    "shadow": "others have work",
 }
 REASONS = {
     "stop": "ended by itself",
@@ -129,72 +126,6 @@ def budget(found: StepBudget, chunked: bool = True) -> str:
 def visible(text: str) -> str:
     """A token's text on one line, with its white space made visible."""
     return text.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "·") if not text.strip() else " ".join(text.split())
-
-
-def verdict(kind: int, text: str, p: float, q: float, draw: float) -> str:
-    """Why a drafted token was kept or not, or where the token that ended the pass comes from."""
-    name = f"“{visible(text)}”" if text else "this token"
-    if kind == DISCARDED:
-        return f"{name} discarded without being examined: a draft before it was rejected"
-    if kind == RESAMPLED:
-        return f"{name} takes the rejected draft's place: drawn from max(0, p − q), here p = {p:.2f}"
-    if kind == BONUS:
-        return f"{name} is the bonus: every draft before it was accepted, so one more is drawn from p = {p:.2f}"
-    word = "accepted" if kind == ACCEPTED else "rejected"
-    if not math.isfinite(draw):
-        why = "it is" if kind == ACCEPTED else "it is not"
-        return f"{name} {word}: {why} the target's likeliest token (greedy; p = {p:.2f}, q = {q:.2f})"
-    chance = accept_probability(p, q) if q > 0 else 1.0
-    return f"{name} {word}: accepted with probability min(1, {p:.2f}/{q:.2f}) = {chance:.2f}; drew {draw:.2f}"
-
-
-def payoff(figures: Payoff) -> tuple[str, str]:
-    """Whether drafting pays right now: the headline, and the reasons in one sentence."""
-    if figures.state == "off":
-        return "Drafting is off", "γ = 0: each pass of the model gives one token per sequence"
-    if figures.state == "method_off":
-        return "Drafting is off", "the draft method is off: each pass of the model gives one token per sequence"
-    if figures.state == "idle":
-        return "No decode steps yet", "whether drafting pays is measured while sequences decode"
-    if figures.state == "no_matches":
-        return (
-            "Nothing drafted",
-            "no repeated n-gram in these texts, so there is nothing to propose; it costs next to nothing",
-        )
-    if figures.state == "too_few" or figures.ratio is None:
-        return (
-            "Measuring…",
-            f"{count(figures.passes, 'drafting pass')[:-1] + ('es' if figures.passes != 1 else 's')} so far; "
-            "too few to tell whether it pays",
-        )
-    return _headline(figures), _because(figures)
-
-
-def _headline(figures: Payoff) -> str:
-    assert figures.ratio is not None
-    if abs(figures.ratio - 1) < EVEN:
-        return f"Even now: {figures.ratio:.2f}×"
-    return f"Pays now: {figures.ratio:.2f}×" if figures.ratio > 1 else f"Costs now: {figures.ratio:.2f}×"
-
-
-def _because(figures: Payoff) -> str:
-    parts = []
-    if figures.plain:
-        cost = (figures.draft + figures.verify) / figures.plain
-        parts.append(
-            f"a step with drafts takes {cost:.2f} of a plain one and gives {figures.tokens_per_row:.2f} tokens a row"
-        )
-        share = figures.draft / figures.plain
-        parts.append("drafting is free" if share < 0.01 else f"{share:.2f} of that is drafting")
-    if figures.break_even is None:
-        parts.append("at these times no acceptance would pay")
-    elif figures.break_even > 0:
-        parts.append(f"break-even at α {figures.break_even:.2f}, now {figures.alpha:.2f}")
-    else:
-        parts.append("any acceptance pays at these times")
-    if figures.plain_from == "derived":
-        parts.append("the plain step is derived from a line through recent steps, none ran without drafts")
-    return "; ".join(parts)
 
 
 def _digits(value: float) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from engine.config import MAX_DRAFT, LiveSettings
 from engine.records import ACCEPTED, DRAFT, PREFILL, REJECTED, Bound, StepRecord, unpack
 from ui.block_lives import BlockLives
+from ui.crossover import Crossover
 from ui.latency import FinishedRequest, Latency, Samples
+from ui.payoff import Verified
 from ui.state import Applied, EngineState
 
 BOUNDS: tuple[str, ...] = get_args(Bound)  # Columns.bound is an index into this
@@ -142,19 +144,25 @@ class History:
     Attributes:
         latency: where latencies are kept; ttft, itl, queue, tpot, e2e and requests are its own.
         marks: changes of settings. passes: the last verified drafts. lives: what became of blocks.
+        crossover: what drafting gained, by draft length and batch.
     """
 
-    def __init__(self, capacity: int = 50_000):
+    def __init__(self, capacity: int = 50_000, hides: Callable[[object, object], bool] = lambda old, new: False):
+        """`hides`: whether a change of γ is nobody's wish, and gets no mark."""
         self.capacity = capacity
+        self._hides = hides
+        self._hidden: object = None  # γ before a change that got no mark
         self._buffers = {name: np.zeros(1024, kind) for name, kind in _COLUMNS.items()}
         # tokens examined and accepted at each draft position
         self._examined = np.zeros((1024, MAX_DRAFT), np.uint16)
         self._accepted = np.zeros((1024, MAX_DRAFT), np.uint16)
+        self._lengths = np.zeros((1024, MAX_DRAFT + 1), np.uint16)  # passes that accepted 0, 1, … tokens
         self._low = self._high = 0
         self.latency = Latency()
         self.lives = BlockLives()
         self.marks: list[Mark] = []
         self.passes = Passes()
+        self.crossover = Crossover()
 
     def __len__(self) -> int:
         return self._high - self._low
@@ -213,6 +221,12 @@ class History:
         start = max(self._low, stop - window)
         return self._examined[start:stop].sum(0, np.int64), self._accepted[start:stop].sum(0, np.int64)
 
+    def verified(self, low: int, high: int) -> Verified:
+        """What became of drafts in the steps low..high, both within."""
+        start, stop = self._places(low, high)
+        kept = self._examined, self._accepted, self._lengths
+        return Verified(*(buffer[start:stop].sum(0, np.int64) for buffer in kept))
+
     def _places(self, low: int | None, high: int | None) -> tuple[int, int]:
         steps = self._buffers["step"][self._low : self._high]
         start = 0 if low is None else int(np.searchsorted(steps, low, "left"))
@@ -240,12 +254,15 @@ class History:
         for buffer, value in zip(self._buffers.values(), values, strict=True):
             buffer[place] = value
         self._examined[place] = self._accepted[place] = 0
+        self._lengths[place] = 0
         if record.drafts:
             self._drafts(record, place)
         self._high += 1
         self._low = max(self._low, self._high - self.capacity)
         self.latency.add(done, record.clock, record.end_clock)
         self.lives.step(record)
+        if not prefill:
+            self.crossover.add(settings, own, drafted, emitted, timing.total, timing.draft)
 
     def _drafts(self, record: StepRecord, place: int) -> None:
         drafts = unpack(record.drafts, DRAFT)
@@ -256,12 +273,20 @@ class History:
         examined = depth[(verdicts == ACCEPTED) | (verdicts == REJECTED)]
         self._examined[place] = np.bincount(examined, minlength=MAX_DRAFT)[:MAX_DRAFT]
         self._accepted[place] = np.bincount(depth[verdicts == ACCEPTED], minlength=MAX_DRAFT)[:MAX_DRAFT]
+        kept = np.add.reduceat(verdicts == ACCEPTED, bounds[:-1], dtype=np.int64)
+        self._lengths[place] = np.bincount(kept, minlength=MAX_DRAFT + 1)[: MAX_DRAFT + 1]
         self.passes.add(record.step, drafts, bounds, record.draft_text)
 
     def mark(self, step: int, clock: int, old: LiveSettings, new: LiveSettings) -> None:
         """Note each setting that differs."""
         for f in msgspec.structs.fields(LiveSettings):
             before, after = getattr(old, f.name), getattr(new, f.name)
+            if f.name == "draft_length" and before != after:
+                if self._hides(before, after):
+                    self._hidden = before if self._hidden is None else None
+                    continue
+                if self._hidden is not None:
+                    before, self._hidden = self._hidden, None
             if before != after:
                 self.note(Mark(step, clock, f.name, before, after))
 
@@ -277,6 +302,7 @@ class History:
             self._buffers[name] = _moved(old, low, self._high, size)
         self._examined = _moved(self._examined, low, self._high, size)
         self._accepted = _moved(self._accepted, low, self._high, size)
+        self._lengths = _moved(self._lengths, low, self._high, size)
         self._low, self._high = 0, kept
 
 

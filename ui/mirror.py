@@ -26,12 +26,15 @@ from engine.records import (
     Status,
     StepRecord,
 )
+from ui.alternation import Alternation
 from ui.branches import Branches
 from ui.changes import Kinds
 from ui.history import History, Mark
 from ui.snapshots import BUDGET, Snapshots
 from ui.state import EngineState
+from ui.verification import Told, read
 
+DRAFT_KEYS = ("draft_method", "draft_model", "draft_layers")  # say which draft it is
 KEPT_ACKS = 256
 KEPT_NOTICES = 100
 _RUNNING = Status(paused=False, delay=0.0, idle=True)
@@ -48,13 +51,17 @@ class Mirror:
         died: why the engine is gone; None while it lives. ended: it ended in good order.
         notices: Notice and Refused messages, oldest first, and the notices of Ready.
         acks: answers to commands by id, the last KEPT_ACKS.
+        draft_refused: the last refusal of a draft, until another one is in force.
+        alternation: γ that goes to 0 and back so that what drafting gains can be measured.
         gaps: (first, last) steps whose records were lost.
+        verification: the last one of the sequence that is watched.
         drift: blocks in which a keyframe contradicted the records before it; 0 unless something is broken.
     """
 
     def __init__(self, capacity: int = 50_000, budget: int = BUDGET):
         self.live = EngineState()
-        self.history = History(capacity)
+        self.alternation = Alternation()
+        self.history = History(capacity, self.alternation.hides)
         self.branches = Branches()
         self.ready: Ready | None = None
         self.status = _RUNNING
@@ -63,7 +70,9 @@ class Mirror:
         self.ended = False
         self.notices: list[Notice | Refused] = []
         self.acks: dict[int, Ack] = {}
+        self.draft_refused: Ack | None = None
         self.gaps: list[tuple[int, int]] = []
+        self.verification: Told | None = None
         self.drift = 0
         self._snapshots = Snapshots(budget)
         self._offset = 0  # added to the engine's step numbers, see _rebase
@@ -120,6 +129,8 @@ class Mirror:
             self.acks[message.id] = msgspec.structs.replace(message, step=message.step + self._offset)
             while len(self.acks) > KEPT_ACKS:
                 del self.acks[next(iter(self.acks))]
+            if not message.ok and message.key in DRAFT_KEYS:
+                self.draft_refused = message
             if message.limits is not None and self.ready is not None:
                 self.ready = msgspec.structs.replace(self.ready, limits=message.limits)
             return Kinds.SOURCE | Kinds.SETTINGS
@@ -146,6 +157,9 @@ class Mirror:
     def _ready(self, ready: Ready) -> Kinds:
         again, known = self.live.step > 0 or self.ready is not None, self.ready
         self.ready, self.loading, self.died, self.ended = ready, None, None, False
+        self.draft_refused = None
+        if known is not None and known.model != ready.model:
+            self.history.crossover.reset()
         self.status = msgspec.structs.replace(_RUNNING, paused=ready.config.start_paused)
         self.notices += [Notice(message=text) for text in ready.notices]
         before = self.live
@@ -153,6 +167,7 @@ class Mirror:
         self.live.step, self.live.clock = before.step, before.clock
         self.history.lives.start(self.live.num_blocks)
         self.branches.restart()
+        self.verification = None
         self._rebase_due, self._whole = again, False
         if again:
             self.history.note(Mark(before.step + 1, before.clock, *_again(known, ready)))
@@ -172,9 +187,11 @@ class Mirror:
         done = self.live.apply(record)
         if done.settings:
             self.history.mark(record.step, record.clock, *done.settings)
-            self._follow_block_size()
+            self._follow_settings(*done.settings)
         self.history.add(record, self.live, done)
         self.branches.step(record)
+        if record.verification is not None:
+            self.verification = read(record)
         self._snapshots.add(record, self.live)
         return done.kinds
 
@@ -185,12 +202,17 @@ class Mirror:
         done = self.live.apply(record)
         if done.settings:
             self.history.mark(record.after + 1, record.clock, *done.settings)
-            self._follow_block_size()
+            self._follow_settings(*done.settings)
         self.history.latency.add(done, record.clock, record.clock)
         self.history.lives.between(record)
         self.branches.events(record.events, record.after)
         self._snapshots.add(record, self.live)
         return done.kinds
+
+    def _follow_settings(self, old: LiveSettings, new: LiveSettings) -> None:
+        self._follow_block_size()
+        if any(getattr(old, key) != getattr(new, key) for key in DRAFT_KEYS):
+            self.draft_refused = None
 
     def _follow_block_size(self) -> None:
         if self.ready is not None and self.ready.block_size != self.live.block_size:

@@ -1,4 +1,8 @@
-"""Invented tokens for the synthetic stream: words, drafts with p, q and draw, and verdicts that follow the rule."""
+"""Invented tokens for the synthetic stream: words, drafts with p, q and draw, and verdicts that follow the rule.
+
+Sequences differ as requests do: one in three is greedy and draws nothing, one in three samples after a draft that was
+sure of itself (q = 1), and one in three after a draft that was drawn from a distribution of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,8 @@ class Spoken:
 
 
 def speak(rng: np.random.Generator, owing: list[tuple[int, int, int]]) -> Spoken:
-    """Draw tokens for each (seq, known tokens, drafted): accept with min(1, p/q), stop at the first rejection."""
+    """Draw tokens for each (seq, known tokens, drafted): accept with min(1, p/q), or where p is the largest (greedy);
+    stop at the first rejection."""
     if not owing:
         return Spoken(b"", [], b"", [], {})
     seqs, known, drafted = np.array(owing, np.int64).T
@@ -39,8 +44,9 @@ def speak(rng: np.random.Generator, owing: list[tuple[int, int, int]]) -> Spoken
     shape = (len(owing), width + 1)
     words = rng.integers(0, len(WORDS), shape)
     p, draw = rng.beta(2, 1, shape), rng.random(shape)
-    q = np.ones(shape)
-    passes = (draw < np.minimum(1, p / q)) & (lane < drafted[:, None])
+    q = np.where((seqs % 3 == 2)[:, None], rng.uniform(0.3, 1.0, shape), 1.0)
+    greedy = (seqs % 3 == 0)[:, None] & np.ones(shape, bool)
+    passes = np.where(greedy, p > 0.5, draw < np.minimum(1, p / q)) & (lane < drafted[:, None])
     accepted = np.logical_and.accumulate(passes, axis=1).sum(1)
 
     # tokens: the accepted ones, then one more
@@ -69,5 +75,5 @@ def speak(rng: np.random.Generator, owing: list[tuple[int, int, int]]) -> Spoken
     ids %= len(WORDS)
     drafts["token"], drafts["verdict"] = ids[shown], verdict[shown]
     drafts["p"], drafts["q"] = p[shown], np.where(last, 0, q)[shown]
-    drafts["draw"] = np.where(last | (verdict == DISCARDED), np.nan, draw)[shown]
+    drafts["draw"] = np.where(greedy | (verdict == DISCARDED), np.nan, draw)[shown]
     return Spoken(tokens.tobytes(), text, drafts.tobytes(), [WORDS[w] for w in ids[shown].tolist()], kept)

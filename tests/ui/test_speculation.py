@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
 
-from engine.records import ACCEPTED, BONUS, DISCARDED, DRAFT, REJECTED, RESAMPLED
+from engine.records import ACCEPTED, BONUS, DISCARDED, DRAFT, REJECTED, RESAMPLED, Ack, Change
 from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
 from ui.history import Pass
@@ -34,12 +35,12 @@ def test_the_replacement_stands_beside_what_it_replaces():
 def test_a_chip_has_a_shape_beside_its_colour(view):
     told = one_pass(ACCEPTED, REJECTED, DISCARDED, RESAMPLED)
     chips = [chip(view.theme, told, i) for i in range(4)]
-    assert [c.symbol for c in chips] == ["✓", "✕", "–", "+"]
-    assert chips[1].struck and chips[2].dashed
+    assert [c.symbol for c in chips] == ["✓", "✕", "–", "→"]
+    assert [c.look for c in chips] == ["solid", "struck", "dashed", "outlined"]
     assert [c.color.name() for c in chips] == [
         view.theme.color(token).name() for token in ("accepted", "rejected", "text_faint", "bonus")
     ]
-    assert chips[0].note == "0.30 / 0.50" and chips[2].note == ""
+    assert chips[0].note == "p .30 q .50" and chips[2].note == ""
 
 
 def test_the_explanation_has_the_numbers():
@@ -124,3 +125,125 @@ def test_positions_that_have_no_row_stand_side_by_side(qtbot):
     view.grab()
     told = [words for _, words in view._figures if "examined drafts" in words]
     assert len(told) == 12
+
+
+def test_a_rejection_names_what_took_its_place():
+    told = one_pass(REJECTED, RESAMPLED)
+    told.drafts["draw"] = np.nan
+    assert "the target's own choice was “w1”" in tip(told, 0)
+
+
+# --- what fills a window ---
+
+PARTS = ("examined drafts", "drafting passes accepted", "per emitted token", "at a batch of about")
+
+
+@pytest.fixture
+def stage(qtbot):
+    return show(qtbot, SpeculationView(scene(steps=300)), 1280, 560)
+
+
+def test_a_filled_window_shows_every_part_in_larger_text(qtbot, stage):
+    told = " ".join(words for _, words in stage._figures)
+    assert all(part in told for part in PARTS)
+    large = show(qtbot, SpeculationView(scene(steps=300)), 1900, 880)
+    assert large.theme.scale > stage.theme.scale >= 1.0
+    assert large.rows.hits[0][0].height() > 1.3 * stage.rows.hits[0][0].height()
+
+
+def test_a_tall_dock_shows_the_parts_below_each_other(qtbot):
+    tall = show(qtbot, SpeculationView(scene(steps=300)), 520, 900)
+    told = " ".join(words for _, words in tall._figures)
+    assert all(part in told for part in PARTS)
+
+
+def test_the_wheel_scrolls_the_passes_which_then_hold_still(qtbot, stage):
+    before = stage.rows.fitting
+    assert len(stage.shown.passes) == 50 > before
+    top = stage.shown.passes[0]
+    for _ in range(60):
+        _wheel(stage, -120)
+    assert stage.rows.first == 50 - stage.rows.fitting
+    advance(stage.context, 20)
+    stage.refresh(Kinds.STEPS | Kinds.SETTINGS)
+    assert stage.shown.passes[0] == top
+    for _ in range(60):
+        _wheel(stage, 120)
+    stage.refresh(Kinds.STEPS | Kinds.SETTINGS)
+    assert stage.rows.first == 0 and stage.shown.passes[0].step > top.step
+
+
+def _wheel(view, delta: int) -> None:
+    place = QPointF(view.rect().center())
+    event = QWheelEvent(
+        place, place, QPoint(), QPoint(0, delta), Qt.MouseButton.NoButton, Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase, False,
+    )  # fmt: skip
+    view.wheelEvent(event)
+
+
+def test_simulated_acceptance_is_said_loudly_everywhere(stage):
+    stage.context.source.world.change(simulated_acceptance=(0.8,))
+    advance(stage.context, 60)
+    stage.refresh(Kinds.ALL)
+    assert stage.provenance == "simulated" and stage.source_of("derived") == "simulated"
+    assert stage._summary.startswith("simulated acceptance")
+    assert stage.shown.said.loud[0] == "Simulated acceptance"
+    assert not stage.shown.said.headline.startswith(("Pays", "Costs", "Even"))
+    chip_box = stage.rows.hits[0]
+    assert "simulated" in chip_box[1]() or "bonus" in chip_box[1]()
+
+
+def test_a_refused_draft_is_shown_until_another_one_is_in_force(stage):
+    mirror = stage.context.mirror
+    mirror.apply(Ack(id=9, ok=False, step=1, key="draft_model", message="it has another vocabulary; take …"))
+    stage.refresh(Kinds.ALL)
+    assert stage.shown.said.loud == ("Draft refused", "it has another vocabulary; take …", "danger")
+    stage.context.source.world.change(draft_length=2)
+    advance(stage.context, 2)
+    assert mirror.draft_refused is not None
+    stage.context.source.world.change(draft_method="suffix")
+    advance(stage.context, 2)
+    stage.refresh(Kinds.ALL)
+    assert stage.shown.said.loud is None
+
+
+def test_a_refusal_of_another_setting_is_none_of_a_draft(stage):
+    stage.context.mirror.apply(Ack(id=9, ok=False, step=1, key="max_batch", message="too large"))
+    assert stage.context.mirror.draft_refused is None
+
+
+def test_measure_makes_steps_without_drafts_and_shows_the_draft_length_that_is_meant(stage, qtbot):
+    mirror, source = stage.context.mirror, stage.context.source
+    assert stage.measure.isVisible()
+    qtbot.mouseClick(stage.measure, Qt.MouseButton.LeftButton)
+    assert mirror.alternation.on and stage.measure.text() == "Measuring"
+    mirror.alternation.tick(source, mirror.settings, mirror.last_step, mirror.acks)
+    advance(stage.context, 10)
+    assert mirror.settings.draft_length == 0
+    stage.refresh(Kinds.ALL)
+    assert "γ 4" in stage._summary and stage.shown.figures.state == "known"
+    qtbot.mouseClick(stage.measure, Qt.MouseButton.LeftButton)
+    assert [c.changes for c in source.sent if isinstance(c, Change)] == [{"draft_length": 0}, {"draft_length": 4}]
+
+
+def test_a_change_of_drafts_starts_the_figures_anew(stage):
+    stage.context.source.world.change(draft_length=8)
+    advance(stage.context, 5)
+    stage.refresh(Kinds.ALL)
+    assert stage.shown.counts.steps == 5
+
+
+def test_nothing_is_counted_twice(stage):
+    counts = stage.shown.counts.verified
+    assert counts.lengths.sum() == counts.examined[0]
+    assert (counts.lengths * np.arange(17)).sum() == counts.accepted.sum()
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", [(1280, 560), (1900, 900), (3800, 1900), (520, 900), (1000, 420)])
+def test_parts_of_a_filled_window_keep_apart(qtbot, size, theme):
+    view = show(qtbot, SpeculationView(scene(steps=200, theme=theme)), *size)
+    boxes = [box for box, _ in view.rows.hits] + [box for box, _ in view._figures]
+    assert all(view.rect().contains(box) for box in boxes)
+    assert not any(a.intersects(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])

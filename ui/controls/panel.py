@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from time import monotonic
 
+import msgspec
 import numpy as np
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QGuiApplication
@@ -136,7 +137,11 @@ class ControlsPanel(QFrame):
 
     def settings(self) -> LiveSettings:
         """In force at the moment shown."""
-        return self._context.cursor.state.settings or self._context.mirror.settings or LiveSettings()
+        settings = self._context.cursor.state.settings or self._context.mirror.settings or LiveSettings()
+        if not self._context.cursor.is_live:
+            return settings
+        meant = self._context.mirror.alternation.meant(settings.draft_length)
+        return msgspec.structs.replace(settings, draft_length=meant)
 
     def copy_settings(self) -> str:
         """Put both command lines on the clipboard; returns the text."""
@@ -265,6 +270,8 @@ class ControlsPanel(QFrame):
         )
 
     def _moved(self, key: str, value: float) -> None:
+        if key == "draft_length":
+            self._context.mirror.alternation.leave()
         self.sender.wish(key, int(value) if key in _WHOLE else value)
 
     def _chosen(self, key: str, value: bool | int | str) -> None:

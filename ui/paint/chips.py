@@ -1,38 +1,46 @@
-"""Small rounded labels in a row. What they say and which colours they have is the caller's matter."""
+"""Small boxes with a word in a row. What they say and which colours they have is the caller's matter.
+
+Shape and weight tell kinds apart where colour can't: solid, hollow and struck out, outlined, dashed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QPainter, QPen
 
 from ui.paint.labels import advance, metrics, put
 
+Look = Literal["solid", "struck", "outlined", "dashed"]
+
 
 @dataclass(frozen=True)
 class Chip:
-    """`note` is a second, smaller line under the text; `dashed` and `struck` are shapes beside the colour."""
+    """`note` is a second, smaller line under the box; `ink` the colour of the text."""
 
     symbol: str
     text: str
     color: QColor
+    ink: QColor
+    look: Look = "outlined"
     note: str = ""
-    dashed: bool = False
-    struck: bool = False
 
 
 @dataclass(frozen=True)
 class ChipStyle:
-    font: QFont  # of text and note
-    text: QColor
-    dim: QColor
-    height: int  # of the rounded box, pixels
+    font: QFont
+    note: QFont
+    dim: QColor  # of notes
+    height: int  # of the box, pixels
     note_height: int  # of the line under it; 0 = no notes
     pad: int
     gap: int
+    line: int  # thickness of outlines and of what strikes out
     longest: int  # widest box, pixels; longer text is elided
     key: str  # of `font`
+    note_key: str
 
 
 def widths(chips: list[Chip], style: ChipStyle) -> list[int]:
@@ -41,7 +49,7 @@ def widths(chips: list[Chip], style: ChipStyle) -> list[int]:
     for chip in chips:
         width = advance(style.font, _label(chip), style.key) + 2 * style.pad
         if style.note_height and chip.note:
-            width = max(width, advance(style.font, chip.note, style.key) + 2)
+            width = max(width, advance(style.note, chip.note, style.note_key) + 2)
         found.append(min(style.longest, max(width, style.height)))
     return found
 
@@ -58,32 +66,46 @@ def place(chips: list[Chip], style: ChipStyle, x: int, y: int, right: int) -> tu
 
 
 def draw(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:
-    fill = QColor(chip.color)
-    fill.setAlphaF(0.14)
-    pen = QPen(chip.color, 1)
-    if chip.dashed:
-        pen.setStyle(Qt.PenStyle.DashLine)
-    painter.setPen(pen)
-    painter.setBrush(fill)
-    painter.drawRoundedRect(box.adjusted(0, 0, -1, -1), box.height() / 2, box.height() / 2)
+    _outline(painter, chip, box, style)
     x, room = box.left() + style.pad, box.width() - 2 * style.pad
+    spare = max(0, room - advance(style.font, _label(chip), style.key)) // 2  # a wide note makes a wide box
+    x, room = x + spare, room - spare
     if chip.symbol:
-        used = put(painter, x, box.top(), box.height(), chip.symbol, style.font, chip.color, style.key)
+        color = chip.ink if chip.look == "solid" else chip.color
+        used = put(painter, x, box.top(), box.height(), chip.symbol, style.font, color, style.key)
         used += advance(style.font, " ", style.key)
         x, room = x + used, room - used
     text = chip.text
     if advance(style.font, text, style.key) > room + 1:
         text = metrics(style.font, style.key).elidedText(text, Qt.TextElideMode.ElideRight, room + 1)
-    ink = style.dim if chip.dashed else style.text
-    used = put(painter, x, box.top(), box.height(), text, style.font, ink, style.key)
-    if chip.struck:
-        middle = box.center().y() + 1
-        painter.setPen(QPen(chip.color, 1))
-        painter.drawLine(x, middle, x + used, middle)
+    used = put(painter, x, box.top(), box.height(), text, style.font, chip.ink, style.key)
+    if chip.look == "struck" and used:
+        over = style.pad // 2
+        middle = box.top() + (box.height() - style.line) // 2
+        painter.fillRect(QRect(x - over, middle, used + 2 * over, style.line), chip.color)
     if style.note_height and chip.note:
-        spare = box.width() - advance(style.font, chip.note, style.key)
-        put(painter, box.left() + spare // 2, box.bottom() + 1, style.note_height, chip.note, style.font,
-            style.dim, style.key)  # fmt: skip
+        spare = box.width() - advance(style.note, chip.note, style.note_key)
+        put(painter, box.left() + spare // 2, box.bottom() + 1, style.note_height, chip.note, style.note, style.dim,
+            style.note_key)  # fmt: skip
+
+
+def _outline(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:
+    radius = box.height() / 5
+    if chip.look == "solid":
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(chip.color)
+        painter.drawRoundedRect(box, radius, radius)
+        return
+    thick = style.line if chip.look == "struck" else max(1, style.line // 2)
+    pen = QPen(chip.color, thick)
+    if chip.look == "dashed":
+        pen.setStyle(Qt.PenStyle.DashLine)
+    fill = QColor(chip.color)
+    fill.setAlphaF(0.18)
+    painter.setPen(pen)
+    painter.setBrush(fill if chip.look == "outlined" else Qt.BrushStyle.NoBrush)
+    half = thick / 2
+    painter.drawRoundedRect(QRectF(box).adjusted(half, half, -half, -half), radius, radius)
 
 
 def _label(chip: Chip) -> str:

@@ -1,7 +1,7 @@
-"""Drafted tokens: the last passes as chips, how much is accepted at which position, and whether it pays.
+"""Drafted tokens: the last passes as chips, what became of them, where the time goes, and whether it pays.
 
-While the engine runs fast the rows and figures change four times a second, so that they can be read; paused,
-slowed or pinned they are exact.
+While the engine runs fast the rows and figures change four times a second, so that they can be read; paused, slowed
+or pinned they are exact, and scrolled rows hold still. In a filled window everything is larger, for an audience.
 """
 
 from __future__ import annotations
@@ -9,28 +9,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
+import msgspec
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QPixmap
+from PySide6.QtWidgets import QPushButton
 
-from ui import explain
+from engine.config import LiveSettings
+from ui import crossover, draft_words
 from ui.changes import Kinds
 from ui.context import ViewContext
+from ui.contracts import Provenance
 from ui.history import Pass
-from ui.paint.labels import layer
+from ui.mirror import DRAFT_KEYS
+from ui.paint.labels import layer, write
 from ui.payoff import Payoff, measure
-from ui.views import acceptance, payoff_card
+from ui.theme import Theme
+from ui.views import acceptance, cost_bars, crossover_chart, payoff_card, speculation_places
 from ui.views.acceptance import Counts
 from ui.views.pace import Pace
 from ui.views.painted import PaintedView
 from ui.views.pass_rows import PassRows
+from ui.views.payoff_card import Said
+from ui.views.speculation_places import Places
 
 WINDOW = 200  # steps that acceptance and pay-off are measured over
-METHODS = {"ngram": "n-gram"}
-HINTS = {
-    "off": "raise the draft length γ to see tokens drafted and verified here",
-    "method_off": "switch drafts on to see them verified here",
-    "no_matches": "text that repeats itself (code, lists, quotations) gives n-grams to match",
-}
+LOOK_BACK = 1_000  # steps in which plain ones are looked for; a turn of Measure takes 256
+PASSES = 50
+SHAPING = {*DRAFT_KEYS, "draft_length", "draft_policy", "draft_sampling", "simulated_acceptance", "engine", "weights"}
+LARGER = 1.25  # chips against the text around them, on a stage
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,19 @@ class Shown:
     passes: list[Pass]
     counts: Counts
     figures: Payoff
+    cells: crossover_chart.Cells
+    gamma: int  # column of the present moment in the chart
+    batch_limit: int
+    said: Said
+    simulated: bool
 
 
 class SpeculationView(PaintedView):
-    """Hovering a chip explains its decision; clicking a row chooses its sequence.
+    """Hovering a chip explains its decision; clicking a row chooses its sequence; the wheel scrolls the passes.
 
     Attributes:
         shown: what is drawn, for one moment; None before the first step.
+        measure: alternates γ with 0, so that the speed-up is measured.
     """
 
     key = "speculation"
@@ -59,89 +71,250 @@ class SpeculationView(PaintedView):
         super().__init__(context, parent)
         self.shown: Shown | None = None
         self.rows = PassRows(self)
+        self.measure = QPushButton("Measure", self)
+        self.measure.setCheckable(True)
+        self.measure.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.measure.setToolTip("Run 32 of every 256 steps without drafts, and so measure what drafting gains")
+        self.measure.clicked.connect(self._toggle)
+        self.measure.hide()
+        self._button = QRect()
+        self._form: speculation_places.Form = "dock"
+        self._large: Theme | None = None
         self._pace = Pace()
         self._picture: QPixmap | None = None
         self._figures: list[tuple[QRect, str]] = []
         self._lit: QRect | None = None
 
+    @property
+    def provenance(self) -> Provenance:
+        settings = self.context.cursor.state.settings
+        return "simulated" if settings and settings.simulated_acceptance else super().provenance
+
+    def source_of(self, tag: str) -> str:
+        return "simulated" if self.shown is not None and self.shown.simulated else super().source_of(tag)
+
     def refresh(self, kinds: Kinds) -> None:
         if self._pace.due(self.context) or kinds & (Kinds.SELECTION | Kinds.THEME | Kinds.SETTINGS | Kinds.CURSOR):
+            self._dress()
             self._look()
             self._repaint()
 
     def _repaint(self) -> None:
-        self._picture = None
+        """The picture is made here, not in a paint event: the button moves with it."""
+        self._picture = self._render() if self.isVisible() and self.shown is not None else None
+        self._place_button()
         self.update()
 
+    def _dress(self) -> None:
+        """On a stage the text grows with the room."""
+        base = self.context.theme
+        self._form = speculation_places.form(self.width(), self.height(), base.scale)
+        scale = base.scale
+        if self._form == "stage":
+            scale = speculation_places.stage_scale(self.width(), self.height(), base.scale)
+        if scale == base.scale:
+            self.theme = base
+            return
+        if self._large is None or (self._large.name, self._large.scale) != (base.name, scale):
+            self._large = Theme(base.name, scale)
+        self.theme = self._large
+
+    # --- what is shown ---
+
     def _look(self) -> None:
-        cursor, history = self.context.cursor, self.context.mirror.history
-        settings, step = cursor.state.settings, cursor.step
+        cursor, mirror = self.context.cursor, self.context.mirror
+        history, settings, step = mirror.history, cursor.state.settings, cursor.step
         if settings is None or not history.last:
             self.shown = None
             self.summarise("")
             return
-        gamma, method = settings.draft_length, settings.draft_method
-        columns = history.slice(max(history.first, step - WINDOW + 1), step)
-        examined, accepted = history.acceptance(WINDOW, step)
-        figures = measure(columns, examined, accepted, gamma, method)
-        off = method == "off" or gamma == 0
-        # a row is a line of text high at least; more than fit are never asked for
-        fits = max(1, self.height() // self.line())
-        passes = list(islice(history.passes.until(step), fits))
-        self.shown = Shown(passes, Counts(examined, accepted, 0 if off else gamma, WINDOW), figures)
-        words = "drafts off" if off else f"{METHODS.get(method, method)} · γ {gamma}"
+        gamma = mirror.alternation.meant(settings.draft_length) if cursor.is_live else settings.draft_length
+        layers = mirror.ready.model.layers if mirror.ready else 0
+        first = max(history.first, step - WINDOW + 1, self._unchanged_since(step))
+        verified = history.verified(first, step)
+        adaptive, simulated = settings.draft_policy == "adaptive", bool(settings.simulated_acceptance)
+        columns = history.slice(max(history.first, step - LOOK_BACK + 1), step)
+        figures = measure(columns, verified, gamma, settings.draft_method, first, adaptive)
+        off = figures.state in ("off", "method_off")
+        in_force = _with_gamma(settings, gamma)
+        column = crossover.column(in_force)
+        self.shown = Shown(
+            self._passes(step),
+            Counts(verified, 0 if off else gamma, step - first + 1),
+            figures,
+            history.crossover.cells(settings),
+            column,
+            settings.max_batch,
+            Said(*draft_words.payoff(figures, simulated), self._loud(settings, figures)),
+            simulated,
+        )
+        words = draft_words.drafting(settings, gamma, layers)
         if figures.passes:
             words += f" · {figures.tokens_per_pass:.2f} tokens per pass"
-        self.summarise(words)
+        self.summarise(f"{draft_words.SIMULATED.lower()} · {words}" if simulated else words)
+
+    def _unchanged_since(self, step: int) -> int:
+        """The first step that had the drafts in force at `step`."""
+        marks = reversed(self.context.mirror.history.marks)
+        return next((mark.step for mark in marks if mark.step <= step and mark.key in SHAPING), 0)
+
+    def _passes(self, step: int) -> list[Pass]:
+        """The newest first; who has scrolled down reads on undisturbed."""
+        if self.rows.first and self.shown is not None and self.context.cursor.is_live:
+            return self.shown.passes
+        return list(islice(self.context.mirror.history.passes.until(step), PASSES))
+
+    def _loud(self, settings: LiveSettings, figures: Payoff) -> tuple[str, str, str] | None:
+        mirror, ready = self.context.mirror, self.context.mirror.ready
+        absent, asked = (ready.absent_drafts, ready.config.settings.draft_method) if ready else ({}, "")
+        if (found := draft_words.trouble(settings, figures, mirror.draft_refused, absent, asked)) is not None:
+            return *found, "danger"
+        if mirror.alternation.refused:
+            return "Can't measure", mirror.alternation.refused, "danger"
+        if settings.simulated_acceptance:
+            return draft_words.SIMULATED, draft_words.what_if(settings), "simulated"
+        return None
 
     # --- painting ---
 
     def draw(self, painter: QPainter, area: QRect) -> None:
         theme = self.theme
-        inner = area.adjusted(theme.px(12), theme.px(4), -theme.px(12), -theme.px(10))
         if self.shown is None:
-            self.draw_empty(painter, inner, "No pass yet", "Drafted tokens appear here as the engine verifies them.")
+            hint = "Drafted tokens appear here as the engine verifies them."
+            self.draw_empty(painter, self._inner(area), "No pass yet", hint)
             return
         if self._picture is None:
-            picture = layer(self, self.size())
-            inside = QPainter(picture)
-            try:
-                inside.setRenderHint(QPainter.RenderHint.Antialiasing)
-                self._draw_all(inside, inner, self.shown)
-            finally:
-                inside.end()
-            self._picture = picture
+            self._picture = self._render()
         painter.drawPixmap(0, 0, self._picture)
         if self._lit is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-            painter.setPen(theme.pen("selection"))
-            radius = self._lit.height() / 2
+            painter.setPen(theme.pen("selection", 2))
+            radius = self._lit.height() / 5
             painter.drawRoundedRect(self._lit.adjusted(0, 0, -1, -1), radius, radius)
 
-    def _draw_all(self, painter: QPainter, inner: QRect, shown: Shown) -> None:
+    def _render(self) -> QPixmap:
+        assert self.shown is not None
+        picture = layer(self, self.size())
+        painter = QPainter(picture)
+        try:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            self._draw_all(painter, self._inner(self.rect()), self.shown)
+        finally:
+            painter.end()
+        return picture
+
+    def _inner(self, area: QRect) -> QRect:
         px = self.theme.px
-        self.rows.hits, self.rows.rows = [], []
-        card = payoff_card.draw(self, painter, inner, shown.figures)
-        headline, because = explain.payoff(shown.figures)
-        self._figures = [(card, f"<p><b>{headline}</b></p><p>{because}</p>")]
-        above = QRect(inner.left(), inner.top(), inner.width(), card.top() - inner.top() - px(8))
-        if above.height() < self.line():
+        return area.adjusted(px(12), px(4), -px(12), -px(10))
+
+    def _draw_all(self, painter: QPainter, inner: QRect, shown: Shown) -> None:
+        px, figures, said = self.theme.px, shown.figures, shown.said
+        self.rows.clear()
+        staged = self._form == "stage"
+        band = payoff_card.band_height(self, inner.width(), said)
+        if band and inner.height() < px(170):  # no room for both: what is wrong comes first
+            assert said.loud is not None
+            said, band = Said(*said.loud), 0
+        spare = self._button_room(inner)
+        if band and staged:
+            payoff_card.draw_band(self, painter, QRect(inner.left(), inner.top(), inner.width(), band), said)
+            inner = inner.adjusted(0, band + px(8), 0, 0)
+        card = payoff_card.draw(self, painter, inner, figures, said, staged, spare)
+        if band and not staged:
+            box = QRect(inner.left(), card.top() - px(6) - band, inner.width(), band)
+            payoff_card.draw_band(self, painter, box, said)
+            card_top = box.top()
+        else:
+            card_top = card.top()
+        self._button = self._button_box(card) if spare else QRect()
+        headline, because = draft_words.payoff(figures, shown.simulated)
+        story = draft_words.formula_story(figures)
+        self._figures = [(card, f"<p><b>{headline}</b></p><p>{because}</p><p>{story}</p>")]
+        area = QRect(inner.left(), inner.top(), inner.width(), card_top - inner.top() - px(8))
+        if staged:
+            area = inner.adjusted(0, card.height() + px(14), 0, 0)
+        if area.height() >= self.line():
+            self._draw_parts(painter, self._places(area, shown), shown)
+
+    def _places(self, area: QRect, shown: Shown) -> Places:
+        px, figures = self.theme.px, shown.figures
+        told = self._form != "dock"
+        width = area.width() if self._form == "tall" else area.width() * (speculation_places.FIGURES - 1) // 100
+        per_pass = acceptance.per_pass_height(self, width, figures, shown.counts, told) if figures.passes else 0
+        costs = cost_bars.height(self, told) if figures.costs else 0
+        if self._form == "stage":
+            return speculation_places.stage(area, px, costs, per_pass)
+        if self._form == "tall":
+            rows = len(crossover_chart.axes(shown.cells, None, shown.batch_limit)[1])
+            return speculation_places.tall(area, px, costs, per_pass, (rows + 2) * (self.line() + px(6)))
+        side = min(px(320), max(px(206), area.width() * 36 // 100))
+        return speculation_places.dock(area, px, side, costs, per_pass, self.line())
+
+    def _draw_parts(self, painter: QPainter, places: Places, shown: Shown) -> None:
+        figures, counts, told = shown.figures, shown.counts, self._form != "dock"
+        if places.positions.isValid():
+            self._figures += acceptance.draw_positions(self, painter, places.positions, counts, figures)
+        if places.lengths.isValid():
+            self._figures += acceptance.draw_lengths(self, painter, places.lengths, counts, figures)
+        if places.per_pass.isValid() and figures.passes:
+            self._figures += acceptance.draw_per_pass(self, painter, places.per_pass, counts, figures, told)
+        if places.costs.isValid():
+            self._figures += cost_bars.draw(self, painter, places.costs, figures, told)
+        if places.crossover.isValid():
+            self._figures += crossover_chart.draw(
+                self, painter, places.crossover, shown.cells, shown.gamma, figures.batch, shown.batch_limit
+            )
+        self._draw_rows(painter, places.rows, shown)
+
+    def _draw_rows(self, painter: QPainter, area: QRect, shown: Shown) -> None:
+        if not shown.passes:
+            if area.height() > 3 * self.line():
+                hint = draft_words.OFF.get(shown.figures.state, "passes appear here as soon as a draft is verified")
+                self.draw_empty(painter, area, "No pass to show", hint)
             return
-        side = min(px(320), max(px(206), above.width() * 36 // 100))
-        left, figures = above, QRect()
-        if above.width() >= px(420):
-            left = above.adjusted(0, 0, -side - px(16), 0)
-            figures = above.adjusted(above.width() - side, 0, 0, 0)
-        elif above.height() >= px(260):
-            left = above.adjusted(0, 0, 0, -above.height() // 2)
-            figures = above.adjusted(0, left.height() + px(8), 0, 0)
-        if figures.isValid():
-            self._figures += acceptance.draw(self, painter, figures, shown.counts, shown.figures)
-        if shown.passes:
-            self.rows.draw(painter, left, shown.passes, self.context.selection.seq)
-        elif left.height() > 3 * self.line():
-            hint = HINTS.get(shown.figures.state, "passes appear here as soon as a draft is verified")
-            self.draw_empty(painter, left, "No pass to show", hint)
+        if self._form != "dock":
+            head = QRect(area.left(), area.top(), area.width(), self.line())
+            held = self.rows.first
+            words = f"the last {len(shown.passes)} passes, newest first"
+            if held:
+                last = min(held + self.rows.fitting, len(shown.passes))
+                words = f"passes {held + 1} to {last}, held still: scroll up for the newest"
+            write(painter, head, words, self.theme.font("small"), self.theme.color("text_dim"))
+            area = area.adjusted(0, self.line() + self.theme.px(6), 0, 0)
+        larger = LARGER if self._form == "stage" else 1.0
+        self.rows.draw(painter, area, shown.passes, self.context.selection.seq, larger, shown.simulated)
+
+    # --- Measure ---
+
+    def _button_room(self, inner: QRect) -> int:
+        """Pixels that the button takes of the card, 0 where it has no room or nothing to measure."""
+        shown = self.shown
+        usable = shown is not None and shown.figures.state not in ("off", "method_off") and self.context.cursor.is_live
+        if not usable or inner.width() < self.theme.px(400) or inner.height() < self.theme.px(90):
+            return 0
+        on = self.context.mirror.alternation.on
+        self.measure.setChecked(on)
+        self.measure.setText("Measuring" if on else "Measure")
+        return self.measure.sizeHint().width() + self.theme.px(10)
+
+    def _button_box(self, card: QRect) -> QRect:
+        size = self.measure.sizeHint()
+        left = card.right() + 1 - self.theme.px(10) - size.width()
+        return QRect(QPoint(left, card.center().y() - size.height() // 2), size)
+
+    def _place_button(self) -> None:
+        shown = self.shown is not None and self._button.isValid()
+        if shown:
+            self.measure.setGeometry(self._button)
+        self.measure.setVisible(shown)
+
+    def _toggle(self, on: bool) -> None:
+        mirror, settings = self.context.mirror, self.context.mirror.settings
+        if on and settings is not None:
+            mirror.alternation.begin(settings, mirror.last_step)
+        else:
+            mirror.alternation.end(self.context.source)
+        self._repaint()
 
     # --- Qt ---
 
@@ -167,9 +340,23 @@ class SpeculationView(PaintedView):
         if seq is not None and event.button() == Qt.MouseButton.LeftButton:
             self.context.selection.toggle(seq)
 
+    def wheelEvent(self, event) -> None:
+        notches = event.angleDelta().y()
+        if notches and self.rows.scroll(-1 if notches > 0 else 1):
+            self._light(None)
+            self.tip(QPoint(), "")
+            self._repaint()
+        event.accept()
+
     def resizeEvent(self, event) -> None:
         self._pace.reset()
         self._lit = None
+        self._dress()
         if self.shown is not None:
             self._look()
         self._repaint()
+
+
+def _with_gamma(settings: LiveSettings, gamma: int) -> LiveSettings:
+    """As it is meant, while Measure has it at 0."""
+    return msgspec.structs.replace(settings, draft_length=gamma)
