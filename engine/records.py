@@ -397,7 +397,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """One position of a verification. A drafted token is accepted if draw · q < p."""
 
     position: int
-    verdict: int  # ACCEPTED, REJECTED, DISCARDED (it was never examined: nothing more is known of it), or BONUS
+    verdict: int  # ACCEPTED, REJECTED, DISCARDED (it was never examined: only the draft's side is told), or BONUS
     token: int | None = None  # drafted; None of a bonus
     text: str = ""
     p: float = 0.0  # of that token
@@ -415,6 +415,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     greedy: bool
     certain: bool  # the draft was deterministic: q is 1 at each of its tokens
+    sampling: Sampling = Sampling()  # of the request, every default resolved
     positions: list[Examined]  # of each drafted token, then the bonus if there was one
 
 

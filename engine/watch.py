@@ -23,6 +23,7 @@ from engine.records import (
     Candidate,
     Drawn,
     Examined,
+    Sampling,
     TopTokens,
     Verification,
 )
@@ -98,15 +99,21 @@ class Watch:
         for position, token, verdict, _, _, draw in outcome.drafts:
             i = len(positions)
             if verdict == DISCARDED:
-                text = self._texts.piece(token)
-                positions.append(Examined(position=position, verdict=verdict, token=token, text=text))
+                text, q = self._texts.piece(token), self._sampler.draft(params, i, p[0])
+                positions.append(
+                    Examined(position=position, verdict=verdict, token=token, text=text, q=float(q[token]))
+                )
             elif verdict == BONUS:
                 positions.append(self._bonus(params, p[i], ended))
             elif verdict != RESAMPLED:
                 test = Examined(position=position, verdict=verdict, token=token, draw=_number(draw))
                 positions.append(self._test(params, i, p[i], test, ended))
         return Verification(
-            seq=row.sequence.seq, greedy=params.greedy, certain=params.q_rows is None, positions=positions
+            seq=row.sequence.seq,
+            greedy=params.greedy,
+            certain=params.q_rows is None,
+            sampling=_sampling(params),
+            positions=positions,
         )
 
     def _test(self, params: SampleRow, i: int, p: torch.Tensor, test: Examined, ended: Draft) -> Examined:
@@ -165,6 +172,19 @@ class Watch:
                 )
             )
         return found
+
+
+def _sampling(params: SampleRow) -> Sampling:
+    penalties = params.penalties
+    return Sampling(
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+        repetition_penalty=penalties.repetition if penalties else None,
+        presence_penalty=penalties.presence if penalties else None,
+        frequency_penalty=penalties.frequency if penalties else None,
+    )
 
 
 def _largest(p: torch.Tensor, k: int) -> list[int]:

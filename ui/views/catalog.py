@@ -15,6 +15,7 @@ from ui.views.requests import RequestsView
 from ui.views.speculation import SpeculationView
 from ui.views.story import StoryView
 from ui.views.tables import TablesView
+from ui.views.verification import VerificationView
 
 VIEWS: tuple[type[View], ...] = (
     PoolView,
@@ -26,6 +27,7 @@ VIEWS: tuple[type[View], ...] = (
     LivesView,
     LatencyView,
     RequestsView,
+    VerificationView,
     BeamsView,
     CalculatorView,
     StoryView,
