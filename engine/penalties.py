@@ -37,6 +37,11 @@ class Penalties:
         self._counts = array("q")  # beside them: how often each is output; 0 of one that only the prompt has
         self._places: dict[int, int] = {}  # of each token within both
 
+    @property
+    def known(self) -> int:
+        """How many of the sequence's tokens are counted."""
+        return self._known
+
     def follow(self, tokens: list[int], prompt_tokens: int) -> None:
         """Count those of `tokens`, prompt and output, that have come since the last call."""
         known = self._known

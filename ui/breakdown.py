@@ -53,11 +53,11 @@ def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, in
 def process(
     memory: Memory, used: int, cached: int, free: int, reason: str, host: tuple[int, int] = (0, 0)
 ) -> Breakdown:
-    """The engine's process. The sum is its resident memory: pages of its own (weights, KV pool, host pool, what Python
-    and torch had before the model came, the rest) and pages of files, where the system tells those apart.
+    """The engine's process. The sum is its resident memory: pages of its own (weights, KV pool, draft, host pool, what
+    Python and torch had before the model came, the rest) and pages of files, where the system tells those apart.
     `host`: blocks of the host pool that are used, and all of them."""
     parts = [Part("weights", "weights", memory.weights, "the tensors of the model, copied into memory, none mapped")]
-    parts += _kv(memory.kv_pool, used, cached, free)
+    parts += [*_kv(memory.kv_pool, used, cached, free), *_draft(memory)]
     if memory.host_pool:
         parts.append(Part("host_pool", "host pool", memory.host_pool, f"{host[0]:,} of {host[1]:,} blocks"))
     files = memory.resident_files
@@ -104,15 +104,16 @@ def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: i
 
 def _of_engine(memory: Memory, used: int, cached: int, free: int) -> list[Part]:
     """What torch's allocator has from the driver, taken apart."""
-    known = memory.weights + memory.kv_pool + memory.graphs
+    known = memory.weights + memory.kv_pool + memory.draft + memory.graphs
     other = max(0, memory.allocated - known)
     peak = max(0, min(memory.peak, memory.reserved) - max(memory.allocated, known))
     slack = max(0, memory.reserved - known - other - peak)
     return [
         Part("weights", "weights", memory.weights, "the tensors of the model"),
         *_kv(memory.kv_pool, used, cached, free),
+        *_draft(memory),
         Part("graphs", "graphs", memory.graphs, "captured CUDA graphs"),
-        Part("baseline", "other tensors", other, "allocated beside weights, KV pool and graphs", "tensors"),
+        Part("baseline", "other tensors", other, "allocated beside weights, KV pool, draft and graphs", "tensors"),
         Part("host_pool", "peak activations", peak, "the most that a step took beside what stays; kept for the next",
              "step peak"),
         Part("slack", "allocator slack", slack, "reserved from the driver, in no tensor so far", "slack"),
@@ -140,6 +141,12 @@ def _kv(pool: int, used: int, cached: int, free: int) -> list[Part]:
         Part("kv_cached", "KV cached", b, _blocks(cached)),
         Part("kv_free", "KV free", c, _blocks(free)),
     ]
+
+
+def _draft(memory: Memory) -> list[Part]:
+    """What drafting holds, where a model drafts."""
+    note = "of what drafts: its weights where they aren't the model's, its own KV pool"
+    return [Part("draft", "draft", memory.draft, note)] if memory.draft else []
 
 
 def _within(parts: Iterable[Part], whole: int, *first: str) -> tuple[list[Part], int]:

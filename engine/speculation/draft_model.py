@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from engine.distribution import inverse_cdf, weights_of
+from engine.penalties import penalise
 from engine.random_numbers import DRAFT, seeds_array, uniform
 from engine.runner.base import Runner
 from engine.runner.batch import Ints, PackedBatch
@@ -200,7 +201,7 @@ class DraftModel:
     def _choose(self, logits: torch.Tensor, rows: list[_Row]) -> bool:
         """A drafted token more for each row. False, and none, where the model gave no numbers: the drafts end there."""
         try:
-            tokens = likeliest(logits).tolist()
+            tokens = likeliest(logits := _penalised(logits, rows)).tolist()
         except BadLogits:
             return False
         drawn = [i for i, row in enumerate(rows) if not row.ask.params.greedy] if self._draws else []
@@ -227,6 +228,16 @@ class DraftModel:
         for row, each in zip(rows, q, strict=True):
             row.q.append(each)
         return tokens
+
+
+def _penalised(logits: torch.Tensor, rows: list[_Row]) -> torch.Tensor:
+    """As the target's will be: a draft that repeats what its request is penalised for would hardly be accepted. What
+    the target counts is left as it is."""
+    places = []
+    for i, row in enumerate(rows):
+        if (penalties := row.ask.params.penalties) is not None:
+            places.append((i, penalties, [*row.ask.tokens[penalties.known :], *row.drafted]))
+    return penalise(logits, places) if places else logits
 
 
 def _tables(rows: list[_Row]) -> Ints:

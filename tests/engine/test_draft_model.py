@@ -15,6 +15,7 @@ from engine.config import SettingRefused
 from engine.core import Engine
 from engine.model.store import ModelFiles
 from engine.model.weights import load
+from engine.penalties import Penalties
 from engine.records import DRAFT, ROW, TOKEN, Preempted, Request, Sampling, unpack
 from engine.runner.cpu import CpuRunner
 from engine.sampler import Sampler, SampleRow
@@ -257,6 +258,19 @@ def test_a_draft_whose_logits_are_padded_otherwise(ours: int) -> None:
     if ours > V:  # an id that it has no embedding of: that sequence goes without
         assert proposer.propose([Ask(99, [1, V], 3, GREEDY), Ask(98, [1], 1, GREEDY)]).tokens[0] == []
         proposer.check()
+
+
+def test_penalties_count_for_drafts_too() -> None:
+    """Greedy and sampled: what the draft repeats is penalised as the target will penalise it, drafts before it too."""
+    proposer = drafter()
+    tokens = [1, 2, 3, 2]
+    for temperature in (0.0, 1.0):
+        penalties = Penalties(repetition=1.0, presence=50.0)
+        penalties.follow(tokens[:3], 2)
+        drafts = proposer.propose([Ask(1, tokens, 5, SampleRow(temperature=temperature, penalties=penalties))])
+        assert len({3, 2, *drafts.tokens[0]}) == 7  # no output token twice
+        assert penalties.known == 3 and penalties.held()[0].tolist() == [1, 2, 3]
+        proposer.forget(1)
 
 
 # --- in an engine ---

@@ -28,6 +28,16 @@ def test_the_parts_of_a_process_sum_to_its_resident_memory():
     assert parts["rest"] == (400 - 100 - 64 - 120) * MIB - 1
 
 
+def test_what_drafts_is_a_part_of_its_own():
+    memory = Memory(weights=100, kv_pool=50, draft=70, resident=500, baseline=120, allocated=300, reserved=320, peak=310)
+    parts = sizes(found := breakdown.process(memory, 1, 0, 1, ""))
+    assert parts["draft"] == 70 and parts["rest"] == 160 and sum(parts.values()) == found.total == 500
+    sample = DeviceMemory(name="card", total=1_000, used=400, process=400, others=0, reserved=0)
+    parts = sizes(found := breakdown.device(memory, sample, 1, 0, 1))
+    assert parts["draft"] == 70 and parts["other tensors"] == 80 and sum(parts.values()) == found.total
+    assert "draft" not in sizes(breakdown.process(Memory(weights=1, resident=9), 0, 0, 1, ""))
+
+
 def test_pages_of_files_are_apart_from_the_process_own():
     memory = Memory(weights=100, kv_pool=50, host_pool=20, resident=500, resident_files=180, baseline=260,
                     baseline_files=200)  # fmt: skip
