@@ -233,7 +233,7 @@ def number(p: float, digits: int = 2) -> str:
 
 def figures(p: float) -> str:
     """A probability to reckon with: two figures of it, or more."""
-    return f"{p:.2f}" if p >= 0.0995 or not p else f"{p:.2g}"
+    return f"{p:.2f}" if p >= 0.0995 or not p else f"{p:#.2g}"
 
 
 def quoted(text: str) -> str:
@@ -296,7 +296,9 @@ def words(walk: Walk) -> Words:
     return Words(
         f"rejected: draw from what p has over q, max(0, p − q) ÷ {number(one.rejection)}; {drew}",
         quoted(drawn.text),
-        "accepted or resampled, each token comes out with exactly the probability p",
+        "accepted or resampled, each token comes out with exactly the probability p"
+        if not told.simulated
+        else "while acceptance is simulated, tokens don't come out with the probability p",
     )
 
 
@@ -327,12 +329,13 @@ def _test(told: Told, one: Examined, place: int) -> Words:
 
 
 def _output(told: Told) -> Words:
-    parts = [f"{told.accepted} accepted", "1 bonus" if told.ending.verdict == BONUS else "1 in place of a rejected one"]
+    more = "1 bonus" if told.ending.verdict == BONUS else "1 in place of the rejected one"
+    came = f"{told.accepted} accepted + {more}" if told.accepted else f"none accepted, {more}"
     unseen = sum(one.verdict == DISCARDED for one in told.verification.positions)
-    note = "without drafts it would have been 1"
+    note = "without drafts it would have been 1" if told.accepted else "as many as without drafts"
     if unseen:
         note += f"; {explain.count(unseen, 'draft')} never examined, as what they continued is gone"
     if told.ended:
         why = explain.REASONS.get(told.ended, told.ended)
         note = f"the answer {why} here; {len(told.kept)} of {told.accepted + 1} are kept"
-    return Words(f"one pass of the model: {' + '.join(parts)}", explain.count(len(told.kept), "token"), note)
+    return Words(f"one pass of the model: {came}", explain.count(len(told.kept), "token"), note)

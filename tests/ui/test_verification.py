@@ -97,7 +97,7 @@ def test_the_test_in_words():
     assert said.outcome == "“w1”"
     shown.go(4)
     said = words(shown)
-    assert said.outcome == "2 tokens" and "1 accepted + 1 in place of a rejected one" in said.line
+    assert said.outcome == "2 tokens" and "1 accepted + 1 in place of the rejected one" in said.line
     assert "1 draft never examined" in said.note
 
 

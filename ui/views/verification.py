@@ -10,7 +10,7 @@ from ui import explain
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
-from ui.paint.labels import CENTER, paragraph, write
+from ui.paint.labels import CENTER, paragraph, wrap
 from ui.stepper import Stepper
 from ui.views.painted import PaintedView
 from ui.views.verification_look import Look
@@ -158,16 +158,11 @@ class VerificationView(PaintedView):
             headline, hint = f"Stepping sequence {stepper.seq}", f"{done} without a draft so far"
         else:
             headline, hint = HEADLINE, stepper.problem or self._hint()
-        font = look.font("headline")
         middle = inner.center().y()
-        lines = max(1, -(-look.advance("headline", headline) // max(1, inner.width())))
-        tall = lines * look.line("headline")
-        title = QRect(inner.left(), middle - tall - look.px(4), inner.width(), tall)
-        if lines == 1:
-            write(painter, title, headline, font, look.color("text"), CENTER)
-        else:
-            paragraph(painter, title.adjusted(0, -look.line("brand"), 0, 0), headline, look.font("brand"),
-                      look.color("text"), CENTER)  # fmt: skip
+        role = "headline" if look.advance("headline", headline) <= inner.width() else "brand"
+        lines = len(wrap(headline, look.font(role), inner.width())) * look.line(role)
+        title = QRect(inner.left(), middle - lines - look.px(6), inner.width(), lines + look.px(4))
+        paragraph(painter, title, headline, look.font(role), look.color("text"), CENTER)
         ink = "warning" if stepper.problem and not stepper.seeking else "text_dim"
         below = middle + look.px(12) + (self.begin.height() + look.px(10) if not self.begin.isHidden() else 0)
         rest = QRect(inner.left(), below, inner.width(), inner.bottom() - below)

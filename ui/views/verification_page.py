@@ -75,7 +75,8 @@ class Page:
     def _position(self, painter: QPainter, area: QRect, look: Look) -> None:
         told, stage = self.walk.told, self.walk.stage
         one, greedy = told.verification.positions[stage.place], told.verification.greedy
-        drawing = not greedy and not (told.simulated and stage.kind is Kind.TEST)
+        number = one.draw if stage.kind is Kind.TEST else told.last.draw
+        drawing = number is not None and not (told.simulated and stage.kind is Kind.TEST)
         low = ruler.height(look) if drawing else 0
         gap = look.px(14) if drawing else 0
         fits = min(_MOST, bars.fitting(look, area.height() - low - gap))
@@ -89,14 +90,14 @@ class Page:
             best = greedy and stage.kind is Kind.TEST
             bars.draw(painter, area, look, shown, self._columns(), mark, best=best)
         line = QRect(area.left(), area.bottom() + 1 - low, area.width(), low)
-        if not drawing or line.top() < area.top():
+        if not drawing or number is None or line.top() < area.top():
             return
         if stage.kind is Kind.TEST:
-            ruler.test(painter, line, look, chance(one), one.draw or 0.0)
+            ruler.test(painter, line, look, chance(one), number)
         else:
             kind = "left" if stage.kind is Kind.LEFTOVER else "p"
             every = rows(one, len(one.candidates) + 1)
-            ruler.landing(painter, line, look, every, told.last.draw or 0.0, kind)
+            ruler.landing(painter, line, look, every, number, kind)
 
     def _columns(self) -> list[Column]:
         told, stage = self.walk.told, self.walk.stage
@@ -104,7 +105,7 @@ class Page:
         if stage.kind is Kind.BONUS:
             return [Column("p", target)]
         if stage.kind is Kind.LEFTOVER and not told.verification.greedy:
-            return [Column("over", "p, and what it has over q"), Column("left", "max(0, p − q), renormalised")]
+            return [Column("over", "p, hatched: what it has over q (outlined)"), Column("left", "max(0, p − q), renormalised")]
         draft = "draft q: it gives one token" if told.verification.certain else "draft q"
         return [Column("p", target), Column("q", draft)]
 

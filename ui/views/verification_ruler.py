@@ -29,6 +29,7 @@ def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float) -
     yes = QRect(bar.left(), bar.top(), edge - bar.left(), bar.height())
     no = QRect(edge, bar.top(), bar.right() + 1 - edge, bar.height())
     digits = apart(odds, draw)
+    x = bar.left() + round((bar.width() - 1) * draw)
     for box, token, sign, share in ((yes, "accepted", ACCEPT, odds), (no, "rejected", REJECT, 1 - odds)):
         if box.width() <= 0:
             continue
@@ -37,20 +38,29 @@ def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float) -
         if token == "rejected":
             hatch(painter, box, look.theme.mix(token, 0.5), look.px(9), look.size * 1.4)
         name = "accept" if token == "accepted" else "reject"
-        for text in (f"{sign} {name} {number(share, digits)}", f"{sign} {number(share, digits)}", sign):
-            width = advance(look.font("brand"), text)
-            if width + look.px(20) <= box.width():
-                ground = QRect(box.left() + look.px(8), box.center().y() - look.line("brand") // 2,
-                               width + look.px(8), look.line("brand"))  # fmt: skip
-                if token == "rejected":
-                    painter.fillRect(ground, look.color("panel"))
-                put(painter, ground.left() + look.px(4), ground.top(), ground.height(), text, look.font("brand"),
-                    look.color("text" if hit else token))  # fmt: skip
-                break
+        texts = (f"{sign} {name} {number(share, digits)}", f"{sign} {number(share, digits)}", sign)
+        _name(painter, box, look, texts, "text" if hit else token, x, token == "rejected")
     painter.setPen(QPen(look.color("text"), look.size * 2.5))
     painter.drawLine(edge, bar.top(), edge, bar.bottom() + look.px(4))
     _scale(painter, bar, look, odds, f"p/q = {number(odds, digits)}" if odds < 1 else "")
     _needle(painter, bar, look, draw, f"drew {number(draw, digits)}", "text")
+
+
+def _name(
+    painter: QPainter, box: QRect, look: Look, texts: tuple[str, ...], ink: str, needle: int, ground: bool
+) -> None:
+    """The longest text that fits into a box beside the needle, on a ground where lines would cross it."""
+    font, pad, line = look.font("brand"), look.px(8), look.line("brand")
+    for text in texts:
+        width = advance(font, text) + pad
+        for left in (box.left() + pad, box.right() - pad - width, needle + pad, needle - pad - width):
+            place = QRect(left, box.center().y() - line // 2, width, line)
+            clear = place.right() < needle - pad // 2 or place.left() > needle + pad // 2
+            if clear and box.left() < place.left() and place.right() < box.right():
+                if ground:
+                    painter.fillRect(place, look.color("panel"))
+                put(painter, place.left() + pad // 2, place.top(), line, text, font, look.color(ink))
+                return
 
 
 def landing(painter: QPainter, area: QRect, look: Look, rows: list[Row], draw: float, kind: str) -> None:
