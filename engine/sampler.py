@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from engine.distribution import inverse_cdf, weights_of
+from engine.draft_rows import DraftRows
 from engine.penalties import Penalties, Place, penalise
 from engine.random_numbers import ACCEPT, RESAMPLE, SAMPLE, seeds_array, uniform
 from engine.records import ACCEPTED, BONUS, DISCARDED, ORIGINS, REJECTED, RESAMPLED, SAMPLED
@@ -128,13 +130,13 @@ class Sampler:
     def draft(self, row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
         """The distribution (vocabulary,) that a row's i-th drafted token was drawn from; `like` has type and device."""
         if row.q_rows is not None:
-            return _draft_row(row, i, like)
+            return _draft_row(row, i)
         return torch.zeros_like(like).index_fill_(0, torch.tensor([row.drafts[i]], device=like.device), 1.0)
 
     def leftover(self, p: torch.Tensor, row: SampleRow, i: int) -> torch.Tensor:
         """What is drawn from where a row's i-th drafted token was rejected, (vocabulary,) not renormalised; p there."""
         drafted = torch.tensor([row.drafts[i]], device=p.device)
-        q = None if row.q_rows is None else _draft_row(row, i, p)[None]
+        q = None if row.q_rows is None else _draft_row(row, i)[None]
         return self._residual(p[None], drafted, q)[0]
 
     def _decide_sampled(
@@ -143,8 +145,8 @@ class Sampler:
         """Rows with temperature > 0. One pass over the vocabulary for all, none in Python."""
         lengths = np.array([len(row.drafts) for row in rows])
         gamma = int(lengths.max())
-        own = np.concatenate([start + np.arange(n + 1) for start, n in zip(starts, lengths, strict=True)])
         first = np.cumsum(lengths + 1) - (lengths + 1)  # of each row, within `own`
+        own = np.repeat(starts - first, lengths + 1) + np.arange(len(rows) + lengths.sum())
         owner = np.repeat(np.arange(len(rows)), lengths + 1)
         chosen = logits[torch.from_numpy(own).to(logits.device)]  # (n, vocabulary)
         weights = weights_of(_penalised(chosen, rows), rows, owner)  # (n, vocabulary) float64
@@ -153,11 +155,12 @@ class Sampler:
         # tests of the drafted tokens, all (rows, γ), padded
         drafted = np.zeros((len(rows), gamma), dtype=np.int64)
         q = np.ones((len(rows), gamma))
-        for i, row in enumerate(rows):
-            drafted[i, : lengths[i]] = row.drafts
-            if row.q_rows is not None:
-                q[i, : lengths[i]] = _draft_probabilities(row)
         real = np.arange(gamma) < lengths[:, None]
+        drafted[real] = list(chain.from_iterable(row.drafts for row in rows))
+        q_rows = DraftRows([row.q_rows for row in rows])
+        if q_rows.drawn.any():
+            which, place = np.nonzero(real & q_rows.drawn[:, None])
+            q[which, place] = q_rows.of(which, place, drafted[which, place])
         at = np.where(real, first[:, None] + np.arange(gamma), 0)
         p = _pick(weights, at, drafted) / _host(totals)[at]
         seeds = seeds_array([row.seed for row in rows])
@@ -169,43 +172,41 @@ class Sampler:
         rejected = accepted < lengths
         ends = first + accepted
         final = weights[torch.from_numpy(ends).to(weights.device)]  # (rows, vocabulary), a copy
-        self._take_residuals(final, totals, rows, accepted, rejected, ends)
+        for which in (rejected & ~q_rows.drawn, rejected & q_rows.drawn):
+            self._take_residuals(final, totals, np.flatnonzero(which), ends, accepted, drafted, q_rows)
         last_draws = uniform(seeds, positions + accepted, np.where(rejected, RESAMPLE, SAMPLE))
         last = inverse_cdf(final, last_draws)
         last_p = _pick(weights, ends, last) / _host(totals)[ends]
+        last_q = np.zeros(len(rows))
+        if len(which := np.flatnonzero(rejected & q_rows.drawn)):
+            last_q[which] = q_rows.of(which, accepted[which], last[which])
+        columns = (accepted, last, last_p, last_q, last_draws, lengths, p, q, draws)
         return [
-            _Decision(
-                accepted=int(accepted[i]),
-                last=int(last[i]),
-                last_p=float(last_p[i]),
-                last_q=_last_q(row, int(accepted[i]), int(last[i]), final),
-                last_draw=float(last_draws[i]),
-                p=p[i, : lengths[i]].tolist(),
-                q=q[i, : lengths[i]].tolist(),
-                draws=draws[i, : lengths[i]].tolist(),
+            _Decision(end, token, end_p, end_q, end_draw, p_row[:n], q_row[:n], draw_row[:n])
+            for end, token, end_p, end_q, end_draw, n, p_row, q_row, draw_row in zip(
+                *(column.tolist() for column in columns), strict=True
             )
-            for i, row in enumerate(rows)
         ]
 
     def _take_residuals(
         self,
         final: torch.Tensor,
         totals: torch.Tensor,
-        rows: list[SampleRow],
-        accepted: NDArray[np.int64],
-        rejected: NDArray[np.bool_],
+        which: NDArray[np.int64],
         ends: NDArray[np.int64],
+        accepted: NDArray[np.int64],
+        drafted: NDArray[np.int64],
+        q_rows: DraftRows,
     ) -> None:
-        """Put the residual in place of p where a draft was rejected; `final` (rows, vocabulary) is changed."""
-        for dense in (False, True):
-            which = [i for i in np.flatnonzero(rejected) if (rows[i].q_rows is not None) == dense]
-            if not which:
-                continue
-            here = torch.tensor(which, device=final.device)
-            p = final[here] / totals[torch.from_numpy(ends[which]).to(final.device)][:, None]
-            drafted = torch.tensor([rows[i].drafts[accepted[i]] for i in which], device=final.device)
-            q = torch.stack([_draft_row(rows[i], accepted[i], final) for i in which]) if dense else None
-            final[here] = self._residual(p, drafted, q)
+        """Put the residual in place of p for the rows `which`, where a draft was rejected, of all or none of which q is
+        known. `final` (rows, vocabulary) is changed."""
+        if not len(which):
+            return
+        here = torch.from_numpy(which).to(final.device)
+        p = final[here] / totals[torch.from_numpy(ends[which]).to(final.device)][:, None]
+        tokens = torch.from_numpy(drafted[which, accepted[which]]).to(final.device)
+        q = q_rows.whole(which, accepted[which]) if q_rows.drawn[which[0]] else None
+        final[here] = self._residual(p, tokens, q)
 
     def _residual(self, p: torch.Tensor, drafted: torch.Tensor, q: torch.Tensor | None) -> torch.Tensor:
         """The rule's; all arguments as it has them. Nothing is left only if p and q agree to rounding, and then a draw
@@ -277,7 +278,7 @@ def _decide_greedy(row: SampleRow, best: NDArray[np.int64]) -> _Decision:
         last_q=0.0,
         last_draw=math.nan,
         p=[float(e) for e in equal],
-        q=[1.0] * len(drafts) if row.q_rows is None else _draft_probabilities(row).tolist(),
+        q=[1.0] * len(drafts) if row.q_rows is None else _draft_probabilities(row),
         draws=[math.nan] * len(drafts),
     )
 
@@ -309,21 +310,11 @@ def _host(tensor: torch.Tensor) -> NDArray:
     return tensor.cpu().numpy()
 
 
-def _draft_row(row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
-    """The draft's distribution (vocabulary,) at its i-th token, in float64 and summing to 1."""
-    assert row.q_rows is not None
-    q = row.q_rows[int(i)].to(like)
-    return q / q.sum()
+def _draft_row(row: SampleRow, i: int) -> torch.Tensor:
+    """The distribution (vocabulary,) that its i-th draft was drawn from."""
+    return DraftRows([row.q_rows]).whole(np.zeros(1, dtype=np.int64), np.array([i]))[0]
 
 
-def _draft_probabilities(row: SampleRow) -> NDArray[np.float64]:
-    assert row.q_rows is not None
-    q = row.q_rows.double().cpu().numpy()
-    return q[np.arange(len(row.drafts)), row.drafts] / q.sum(axis=1)
-
-
-def _last_q(row: SampleRow, accepted: int, token: int, like: torch.Tensor) -> float:
-    """The draft's probability of the token that ended the pass; 0 where it proposed another, or nothing."""
-    if row.q_rows is None or accepted == len(row.drafts):
-        return 0.0
-    return float(_draft_row(row, accepted, like)[token])
+def _draft_probabilities(row: SampleRow) -> list[float]:
+    count = len(row.drafts)
+    return DraftRows([row.q_rows]).of(np.zeros(count, dtype=np.int64), np.arange(count), np.array(row.drafts)).tolist()
