@@ -18,8 +18,13 @@ from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles, resolve
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.build import build_beside
+from engine.runner.pooled import PooledRunner
 from engine.speculation.draft_model import DraftModel
+from engine.speculation.head import HeadProposer
+from engine.speculation.head_model import HeadProblem, find
+from engine.speculation.mixed import MixedProposer
 from engine.speculation.proposer import Factory
+from engine.speculation.suffix import SuffixProposer
 from engine.speculation.vocabulary import difference
 from engine.tokenizer import Tokenizer
 
@@ -40,11 +45,23 @@ class ModelDrafters:
         self._made: tuple[str, object] = ("", None)  # by which method, and what of
 
     def factories(self) -> dict[str, Factory]:
-        return {"model": self._model, "layers": self._layers, "bits": self._bits}
+        return {
+            "model": self._model,
+            "layers": self._layers,
+            "bits": self._bits,
+            "head": self._head,
+            "mixed": lambda settings: MixedProposer(SuffixProposer.of(settings), self._head(settings)),
+        }
 
     def absent(self) -> dict[str, str]:
         """Methods that this target can't have, and why."""
-        reasons = {"layers": self._no_first_layers(), "bits": self._no_fewer_bits()}
+        no_head = self._no_head()
+        reasons = {
+            "layers": self._no_first_layers(),
+            "bits": self._no_fewer_bits(),
+            "head": no_head,
+            "mixed": no_head,
+        }
         return {method: why for method, why in reasons.items() if why}
 
     # --- the methods ---
@@ -79,7 +96,30 @@ class ModelDrafters:
                 own_weights=True,
             )
 
+    def _head(self, settings: LiveSettings) -> HeadProposer:
+        """It holds no cache, and its weights are a few MB: it is made anew each time."""
+        runner = self._runner
+        assert isinstance(runner, PooledRunner)
+        try:
+            weights = find(runner.final_norm, runner.model.vocabulary)
+        except HeadProblem as problem:
+            raise SettingRefused("draft_method", f"{problem}; take another draft_method") from None
+        with _refusing("draft_method", "the trained head can't be loaded"):
+            self.progress("making the draft head ready", 0, 0)
+            steps = runner.head_steps(weights)
+            draws = settings.draft_sampling == "probabilistic"
+            return HeadProposer(steps, weights.vocabulary.numpy(), runner.model.vocabulary, runner.model.hidden, draws)
+
     # --- why not ---
+
+    def _no_head(self) -> str:
+        if not isinstance(self._runner, PooledRunner):
+            return "this runner shows no hidden states; take another draft_method"
+        try:
+            find(self._runner.final_norm, self._runner.model.vocabulary)
+        except HeadProblem as problem:
+            return str(problem)
+        return ""
 
     def _no_first_layers(self) -> str:
         return "" if self._runner.model.layers > 1 else "the model has one layer; take another draft_method"

@@ -126,7 +126,7 @@ def _choose(line, number, head, draft, stride, tokens):
 
 @njit(nogil=True)
 def draft_steps(rank, number, lines, heads, drafts):
-    """What every thread of the team runs. `lines`: the phases' counters, by address; heads (1) HEAD, drafts (1) DRAFT."""
+    """What every thread of the team runs. `lines`: address of the counters; heads (1) HEAD, drafts (1) DRAFT."""
     head, draft = heads[0], drafts[0]
     width, gates, wide = head.width * 4, head.inner * 8, head.head.tiles * 64
     nothing = np.int64(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from engine.cpu import product
 from engine.cpu.attention import scratch_floats
 from engine.cpu.compiled import compile_for
 from engine.cpu.forward import LAYER, MODEL, OPS, STEP, forward, phases
-from engine.cpu.packed_matrix import GROUP, aligned
+from engine.cpu.packed_matrix import GROUP, aligned, some_rows
 from engine.cpu.team import Team
 from engine.memory import NOTHING, Resident
 from engine.model.architecture import ModelConfig
@@ -27,6 +28,9 @@ from engine.runner.batch import Ints, PackedBatch
 from engine.runner.cpu import free_cpu_bytes
 from engine.runner.kv_pool import KVPool
 from engine.runner.pooled import PooledRunner, describe
+
+if TYPE_CHECKING:
+    from engine.speculation.head_model import HeadWeights, Steps
 
 # Tokens of one sequence whose queries attention takes together. With 3 heads to a key head they are 12 rows: two
 # passes over a converted key or value.
@@ -133,6 +137,16 @@ class PackedRunner(PooledRunner):
 
     def hidden(self) -> torch.Tensor:
         return torch.from_numpy(self._buffers.stream(self.config.hidden)[self._wanted])
+
+    @property
+    def final_norm(self) -> torch.Tensor:
+        return torch.from_numpy(self._weights.norm)
+
+    def head_steps(self, weights: HeadWeights) -> Steps:
+        from engine.cpu.recurrent_steps import PackedSteps  # only who drafts so waits for it to be compiled
+
+        rows = some_rows(self._weights.head, weights.vocabulary.numpy())
+        return PackedSteps(weights, self._weights.embedding, rows, self.threads)
 
     def op_seconds(self) -> dict[str, float]:
         """Seconds of all steps so far by op, as the calling thread saw them."""

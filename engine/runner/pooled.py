@@ -4,6 +4,7 @@ them, and warm up."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from engine.records import Memory
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.batch import Ints, PackedBatch
 from engine.runner.kv_pool import KVPool, copy_blocks
+
+if TYPE_CHECKING:
+    from engine.speculation.head_model import HeadWeights, Steps
 
 WARM_PREFILL = 32  # tokens; the chunk that warm-up computes
 WARM_DECODES = (1, 2, 4, 8, 16)  # rows
@@ -46,6 +50,15 @@ class PooledRunner:
         raise NotImplementedError
 
     def hidden(self) -> torch.Tensor:
+        raise NotImplementedError
+
+    @property
+    def final_norm(self) -> torch.Tensor:
+        """(hidden): what a trained draft head knows its target by."""
+        raise NotImplementedError
+
+    def head_steps(self, weights: HeadWeights) -> Steps:
+        """A draft head for this model, to be run where the model runs."""
         raise NotImplementedError
 
     def free_bytes(self) -> int | None:

@@ -14,9 +14,10 @@ from engine.memory import NOTHING, Resident, plainly, ran_out
 from engine.model.architecture import ModelConfig
 from engine.model.transformer import Inputs, Transformer
 from engine.model.weights import Weights
-from engine.runner.batch import PackedBatch
+from engine.runner.batch import Ints, PackedBatch
 from engine.runner.kv_pool import KVPool
 from engine.runner.pooled import PooledRunner, describe
+from engine.speculation.head_model import HeadWeights, Steps, TorchSteps
 
 
 class TorchRunner(PooledRunner):
@@ -69,6 +70,20 @@ class TorchRunner(PooledRunner):
     def op_seconds(self) -> dict[str, float]:
         """The whole model as one op; on a GPU only what it takes to ask for it."""
         return {"model": self._seconds}
+
+    @property
+    def final_norm(self) -> torch.Tensor:
+        return self._transformer.norm
+
+    def embedding_rows(self, tokens: Ints) -> torch.Tensor:
+        rows = torch.from_numpy(tokens).to(self.device)
+        return self._transformer.embedding[rows].float()
+
+    def head_rows(self, tokens: Ints) -> torch.Tensor:
+        return self._transformer.head.rows(torch.from_numpy(tokens).to(self.device)).float()
+
+    def head_steps(self, weights: HeadWeights) -> Steps:
+        return TorchSteps(weights, self, self.device)
 
     def hidden(self) -> torch.Tensor:
         return self._transformer.wanted.float()

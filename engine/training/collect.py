@@ -28,6 +28,7 @@ from engine.model.store import resolve
 from engine.records import TOKEN as EMITTED
 from engine.records import Finished, Request, Sampling, unpack
 from engine.sampler import Outcome, SampleRow
+from engine.speculation.accept import ExactRule
 from engine.tokenizer import Tokenizer
 
 TOP = 8  # likeliest tokens kept of each distribution: nearly all of what a greedy or a cool draw can take
@@ -53,8 +54,10 @@ class Tap:
         self._runner, self._sample = engine.runner, engine.sampler.sample
         engine.sampler.sample = self.sample  # type: ignore[method-assign]
 
-    def sample(self, logits: torch.Tensor, rows: list[SampleRow]) -> list[Outcome]:
-        outcomes = self._sample(logits, rows)
+    def sample(
+        self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None
+    ) -> list[Outcome]:
+        outcomes = self._sample(logits, rows, rule)
         found = np.zeros(len(rows), TOKEN)
         found["answer"] = [row.seed for row in rows]
         found["position"] = [row.position for row in rows]

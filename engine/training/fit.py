@@ -29,7 +29,7 @@ from engine.model.tensor_plan import open_planned
 from engine.model.weights import Weights, read
 from engine.training import collect
 
-STEPS = 5  # drafted tokens that a start is unrolled over
+STEPS = 4  # drafted tokens that a start is unrolled over
 DISCOUNT = 0.8  # weight of a drafted token, relative to the one before
 SHARP = 0.5  # share of the loss that is on the likeliest token alone
 BATCH = 768  # starts a step
