@@ -226,13 +226,18 @@ def rows(one: Examined, most: int) -> list[Row]:
 
 def number(p: float, digits: int = 2) -> str:
     """A probability in a few characters."""
-    if 0 < p < 0.5 * 10**-digits:
+    rounding = 0.5 * 10**-digits
+    if 0 < p < rounding:
         return f"{p:.3f}" if p >= 0.0005 else "<.001"
+    if 1 - rounding <= p < 1:  # nearly certain isn't certain
+        return f"{p:.3f}" if p < 0.9995 else ">.999"
     return f"{p:.{digits}f}"
 
 
 def figures(p: float) -> str:
     """A probability to reckon with: two figures of it, or more."""
+    if 0.995 <= p < 1:
+        return f"{p:.4f}" if p < 0.99995 else ">0.9999"
     return f"{p:.2f}" if p >= 0.0995 or not p else f"{p:#.2g}"
 
 

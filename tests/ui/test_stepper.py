@@ -249,6 +249,28 @@ def test_drafting_that_is_off_is_named(qtbot, live, changes):
     assert live.view.stepper.problem.startswith("Drafting is off") and not live.of(StepOnce)
 
 
+def test_what_stops_it_is_said_in_place_of_the_page(qtbot, live):
+    press(qtbot, live, Qt.Key.Key_Right)
+    walk = live.view.stepper.walk
+    walk.go(99)
+    live.send(Change, changes={"draft_length": 0})
+    live.frame(3)
+    press(qtbot, live, Qt.Key.Key_Right)
+    assert live.view.page is None and live.view.begin.isVisible()
+    press(qtbot, live, Qt.Key.Key_Left)
+    assert live.view.page is not None and live.view.page.walk is walk
+
+
+def test_the_button_names_another_sequence_that_was_chosen(qtbot, live):
+    press(qtbot, live, Qt.Key.Key_Right)
+    walk = live.view.stepper.walk
+    for _ in range(len(walk.stages) - 1):
+        press(qtbot, live, Qt.Key.Key_Right)
+    live.window.selection.choose(2 if walk.told.seq != 2 else 1)
+    live.frame()
+    assert live.view.forward.text() == f"Verify a draft of seq {live.window.selection.seq}  →"
+
+
 def test_without_a_request_it_asks_for_one(qtbot, live):
     live.send(Abort)
     live.frame(3)

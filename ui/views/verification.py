@@ -12,6 +12,7 @@ from ui.context import ViewContext
 from ui.contracts import Provenance
 from ui.paint.labels import CENTER, paragraph, wrap
 from ui.stepper import Stepper
+from ui.verification import Walk
 from ui.views.painted import PaintedView
 from ui.views.verification_look import Look
 from ui.views.verification_page import Page
@@ -20,7 +21,8 @@ HEADLINE = "Pause, choose a sequence, press → to verify its next draft"
 _KEYS = Qt.Key
 _FORWARD = (_KEYS.Key_Right, _KEYS.Key_Space, _KEYS.Key_Return, _KEYS.Key_Enter, _KEYS.Key_PageDown)
 _BACK = (_KEYS.Key_Left, _KEYS.Key_PageUp)
-_NEXT, _ANOTHER = "Next  →", "Verify the next draft  →"
+_NEXT, _ANOTHER, _OTHERS = "Next  →", "Verify the next draft  →", "Verify a draft of seq {}  →"
+_SOON = 4  # steps in which a draft may be found before the page gives way to words of the search
 
 
 class VerificationView(PaintedView):
@@ -78,15 +80,17 @@ class VerificationView(PaintedView):
         """The page, the buttons and the title, as things stand now."""
         stepper, walk = self.stepper, self.stepper.walk
         self._look = look = Look(self.theme, self.width(), self.height())
-        walking = walk is not None and self.context.cursor.is_live and not stepper.seeking
+        waiting = stepper.seeking and (walk is None or stepper.stepped >= _SOON)
+        walking = walk is not None and self.context.cursor.is_live and not waiting and not stepper.problem
         self.page = None
         if walk is not None and walking:
             self.page = Page(walk, self._before())
             told = walk.told
             drafts = f"{len(told.drafted)} drafted, {told.accepted} accepted"
             self.summarise(f"seq {told.seq} · step {told.step:,} · {drafts}")
-            self.forward.setText(self._forward_words(look, walk.over))
-            self.back.setEnabled(walk.at > 0)
+            self.forward.setText(self._forward_words(look, walk))
+            self.back.setEnabled(walk.at > 0 and not stepper.seeking)
+            self.forward.setEnabled(not stepper.seeking)
         else:
             self.summarise("")
         self.back.setVisible(walking)
@@ -104,9 +108,11 @@ class VerificationView(PaintedView):
         self.begin.move(middle.x() - self.begin.width() // 2, middle.y() + look.px(12))
         self.update()
 
-    def _forward_words(self, look: Look, over: bool) -> str:
-        room = self.width() * 2 // 5
-        return next((text for text in (_ANOTHER if over else _NEXT, _NEXT) if look.advance("brand", text) < room), "→")
+    def _forward_words(self, look: Look, walk: Walk) -> str:
+        seq, room = self.stepper.choice(), self.width() * 2 // 5
+        another = _ANOTHER if seq in (None, walk.told.seq) else _OTHERS.format(seq)
+        texts = (another, _NEXT) if walk.over else (_NEXT,)
+        return next((text for text in texts if look.advance("brand", text) < room), "→")
 
     @property
     def _patient(self) -> bool:
@@ -179,13 +185,15 @@ class VerificationView(PaintedView):
 
     def _go(self, by: int) -> None:
         """Another stage; past the last one, or without any, the next verification."""
-        walk = self.stepper.walk
-        if not self.context.cursor.is_live or self.stepper.seeking:
+        stepper = self.stepper
+        walk = stepper.walk
+        if not self.context.cursor.is_live or stepper.seeking:
             return
-        if walk is None or (by > 0 and walk.over):
-            if by > 0:
-                self.stepper.begin()
-        else:
+        if by > 0 and (walk is None or walk.over or stepper.problem):
+            stepper.begin()
+        elif stepper.problem:
+            stepper.problem = ""  # back to what is walked
+        elif walk is not None:
             walk.go(walk.at + by)
         self.refresh(Kinds.NONE)
 
@@ -195,7 +203,7 @@ class VerificationView(PaintedView):
         """Space stays the window's where there is nothing to walk."""
         if event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier or not self.context.cursor.is_live:
             return False
-        walking = self.page is not None
+        walking = self.stepper.walk is not None
         return event.key() == _KEYS.Key_Right or (walking and event.key() in (*_FORWARD, *_BACK))
 
     def event(self, event: QEvent) -> bool:

@@ -85,7 +85,9 @@ def landing(painter: QPainter, area: QRect, look: Look, rows: list[Row], draw: f
         else:
             painter.fillRect(QRect(box.right(), box.top(), 1, box.height()), look.color("panel"))
         text = shown(row.text)
-        if advance(look.font("brand"), text) + look.px(8) <= box.width():
+        if row.drawn:
+            _name(painter, box, look, (text,), "text", bar.left() + round((bar.width() - 1) * draw), False)
+        elif advance(look.font("brand"), text) + look.px(8) <= box.width():
             write(painter, box, text, look.font("brand"), look.color("text"), CENTER)
         place += 1
     _scale(painter, bar, look, 0.5, "each token as wide as its share, in the order of their ids")
