@@ -72,19 +72,20 @@ def verdict(kind: int, text: str, p: float, q: float, draw: float, chosen: str =
     if kind == DISCARDED:
         return f"{name} discarded without being examined: a draft before it was rejected"
     greedy = not math.isfinite(draw)
+    sure = f" (p = {p:.2f})" if 0 < p < 1 else ""  # at temperature 0 all of it is on one token, which says nothing
     if simulated and kind in (ACCEPTED, REJECTED):
         return f"{name} {_WORD[kind]}: simulated, at the rate set for its position, whatever the target thinks of it"
     if kind == RESAMPLED:
-        why = "the target's own choice (greedy)" if greedy else "drawn from max(0, p − q)"
-        return f"{name} takes the rejected draft's place: {why}, here p = {p:.2f}"
+        why = f"the target's own choice (greedy){sure}" if greedy else f"drawn from max(0, p − q), here p = {p:.2f}"
+        return f"{name} takes the rejected draft's place: {why}"
     if kind == BONUS:
-        why = f"the target's own choice (greedy, p = {p:.2f})" if greedy else f"drawn from p = {p:.2f}"
+        why = f"the target's own choice (greedy){sure}" if greedy else f"drawn from p = {p:.2f}"
         return f"{name} is the bonus: every draft before it was accepted, so one more comes free, {why}"
     if greedy and kind == ACCEPTED:
-        return f"{name} accepted: greedy: the target's own choice was {name} too (p = {p:.2f})"
+        return f"{name} accepted: greedy: the target's own choice was {name} too{sure}"
     if greedy:
         other = _quoted(chosen) if chosen else "another token"
-        return f"{name} rejected: greedy: the target's own choice was {other} (it gives {name} p = {p:.2f})"
+        return f"{name} rejected: greedy: the target's own choice was {other}, not {name}{sure}"
     chance = accept_probability(p, q) if q > 0 else 1.0
     return f"{name} {_WORD[kind]}: accepted with probability min(1, {p:.2f}/{q:.2f}) = {chance:.2f}; drew {draw:.2f}"
 
@@ -102,11 +103,12 @@ def _quoted(text: str) -> str:
 def payoff(figures: Payoff, simulated: bool = False) -> tuple[str, str]:
     """Whether drafting pays right now: the headline, and the reasons in clauses, what matters most first."""
     if figures.state == "off":
-        return "Drafting is off", "γ = 0: each pass of the model gives one token per sequence"
+        return "Drafting is off", "γ = 0: each pass of the model gives one token per sequence; raise the draft length"
     if figures.state == "method_off":
-        return "Drafting is off", "the draft method is off: each pass of the model gives one token per sequence"
+        told = "the draft method is off: each pass of the model gives one token per sequence; choose a method"
+        return "Drafting is off", told
     if figures.state == "idle":
-        return "No decode steps yet", "whether drafting pays is measured while sequences decode"
+        return "No decode steps yet", "whether drafting pays is measured while sequences decode; send a prompt"
     if figures.state == "resting":
         return "Not drafting now", "adaptive γ: by what was measured, drafts would cost more than they give"
     if figures.state == "no_matches":
@@ -226,4 +228,4 @@ def trouble(
 def what_if(settings: LiveSettings) -> str:
     """What simulated acceptance means, with its rates."""
     rates = " ".join(_share(rate) for rate in settings.simulated_acceptance)
-    return f"drafts are accepted at {rates} by position, whatever they say: the text is meaningless, the times are real"
+    return f"drafts are kept at {rates} by position, right or wrong: the text is meaningless, the times are real"

@@ -151,7 +151,7 @@ class History:
         """`hides`: whether a change of γ is nobody's wish, and gets no mark."""
         self.capacity = capacity
         self._hides = hides
-        self._hidden: object = None  # γ before a change that got no mark
+        self._unmarked: list[Mark] = []  # changes of γ that are nobody's wish
         self._buffers = {name: np.zeros(1024, kind) for name, kind in _COLUMNS.items()}
         # tokens examined and accepted at each draft position
         self._examined = np.zeros((1024, MAX_DRAFT), np.uint16)
@@ -283,12 +283,20 @@ class History:
             before, after = getattr(old, f.name), getattr(new, f.name)
             if f.name == "draft_length" and before != after:
                 if self._hides(before, after):
-                    self._hidden = before if self._hidden is None else None
+                    self._unmarked.append(Mark(step, clock, f.name, before, after))
+                    del self._unmarked[:-KEPT_MARKS]
                     continue
-                if self._hidden is not None:
-                    before, self._hidden = self._hidden, None
+                before = self.meant(before, step)
             if before != after:
                 self.note(Mark(step, clock, f.name, before, after))
+
+    def meant(self, length: int, step: int) -> int:
+        """The γ that the user had set at a step where `length` was in force."""
+        both = (self._unmarked, (mark for mark in self.marks if mark.key == "draft_length"))
+        told, marked = (max((m for m in marks if m.step <= step), key=lambda m: m.step, default=None) for marks in both)
+        if length or told is None or told.new or (marked is not None and marked.step >= told.step):
+            return length
+        return told.old
 
     def note(self, mark: Mark) -> None:
         self.marks.append(mark)

@@ -104,11 +104,13 @@ class Theme(QObject):
 
     changed = Signal()
 
-    def __init__(self, name: Name = "dark", scale: float = 1.0, parent: QObject | None = None):
+    def __init__(
+        self, name: Name = "dark", scale: float = 1.0, parent: QObject | None = None, largest: float = SCALES[-1]
+    ):
         super().__init__(parent)
         fonts.load()
         self.name: Name = name
-        self.scale = min(2.0, max(1.0, scale))
+        self.scale = min(largest, max(1.0, scale))
         self._build()
 
     def set_name(self, name: Name) -> None:

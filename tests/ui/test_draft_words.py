@@ -25,7 +25,8 @@ def test_an_accepted_draft_tells_its_probability_and_the_draw():
 def test_a_greedy_decision_names_the_targets_own_choice():
     assert "greedy: the target's own choice was “fox” too" in draft_words.verdict(ACCEPTED, "fox", 0.9, 1.0, GREEDY)
     words = draft_words.verdict(REJECTED, "fox", 0.1, 1.0, GREEDY, chosen=" dog")
-    assert "greedy: the target's own choice was “dog”" in words and "p = 0.10" in words
+    assert "greedy: the target's own choice was “dog”, not “fox” (p = 0.10)" in words
+    assert "p =" not in draft_words.verdict(REJECTED, "fox", 0.0, 1.0, GREEDY, chosen=" dog")
     assert "(greedy)" in draft_words.verdict(RESAMPLED, "dog", 0.6, 0.0, GREEDY)
 
 

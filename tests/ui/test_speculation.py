@@ -28,13 +28,13 @@ def view(qtbot):
 
 
 def test_the_replacement_stands_beside_what_it_replaces():
-    assert reading_order(np.array([ACCEPTED, REJECTED, DISCARDED, DISCARDED, RESAMPLED])) == [0, 1, 4, 2, 3]
-    assert reading_order(np.array([ACCEPTED, ACCEPTED, BONUS])) == [0, 1, 2]
+    assert reading_order([ACCEPTED, REJECTED, DISCARDED, DISCARDED, RESAMPLED]) == [0, 1, 4, 2, 3]
+    assert reading_order([ACCEPTED, ACCEPTED, BONUS]) == [0, 1, 2]
 
 
 def test_a_chip_has_a_shape_beside_its_colour(view):
-    told = one_pass(ACCEPTED, REJECTED, DISCARDED, RESAMPLED)
-    chips = [chip(view.theme, told, i) for i in range(4)]
+    kinds = (ACCEPTED, REJECTED, DISCARDED, RESAMPLED)
+    chips = [chip(view.theme, "fox", kind, 0.3, 0.5) for kind in kinds]
     assert [c.symbol for c in chips] == ["✓", "✕", "–", "→"]
     assert [c.look for c in chips] == ["solid", "struck", "dashed", "outlined"]
     assert [c.color.name() for c in chips] == [
@@ -225,6 +225,18 @@ def test_measure_makes_steps_without_drafts_and_shows_the_draft_length_that_is_m
     assert "γ 4" in stage._summary and stage.shown.figures.state == "known"
     qtbot.mouseClick(stage.measure, Qt.MouseButton.LeftButton)
     assert [c.changes for c in source.sent if isinstance(c, Change)] == [{"draft_length": 0}, {"draft_length": 4}]
+
+
+def test_a_past_moment_in_a_stretch_without_drafts_shows_the_draft_length_that_was_meant(stage):
+    mirror, source = stage.context.mirror, stage.context.source
+    mirror.alternation.begin(mirror.settings, mirror.last_step)
+    for _ in range(60):
+        mirror.alternation.tick(source, mirror.settings, mirror.last_step, mirror.acks)
+        advance(stage.context, 1)
+    gamma = mirror.history.slice().gamma
+    stage.context.cursor.pin(int(mirror.history.slice().step[gamma == 0][5]))
+    stage.refresh(Kinds.CURSOR)
+    assert "γ 4" in stage._summary and stage.shown.figures.state == "known"
 
 
 def test_a_change_of_drafts_starts_the_figures_anew(stage):

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
 from ui import draft_words, explain
 from ui.paint.labels import CENTER, RIGHT, badge, paragraph, wrap, write
-from ui.payoff import Payoff, Verified
+from ui.payoff import Payoff
 from ui.views.painted import PaintedView
+from ui.views.speculation_shown import Counts
 
 Hits = list[tuple[QRect, str]]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What was verified in the last `steps` steps; `depth` positions can be drafted now."""
-
-    verified: Verified
-    depth: int
-    steps: int
-
-    @property
-    def positions(self) -> int:
-        """Positions that there is something to say of."""
-        return max(int(np.max(np.flatnonzero(self.verified.examined), initial=-1)) + 1, self.depth)
 
 
 def draw_positions(view: PaintedView, painter: QPainter, area: QRect, counts: Counts, figures: Payoff) -> Hits:

@@ -20,14 +20,12 @@ Cells = dict[tuple[int, int], Cell]
 LEAST_COLUMNS, LEAST_ROWS = 8, 6  # γ 1..8, batch 1..32: what is worth trying first
 
 
-def draw(
-    view: PaintedView, painter: QPainter, area: QRect, cells: Cells, gamma: int, batch: float, limit: int
-) -> Hits:
-    """`gamma`: of the present moment, ADAPTIVE where it looks after itself; `limit`: largest batch that is set."""
+def draw(view: PaintedView, painter: QPainter, area: QRect, cells: Cells, gamma: int, batch: float) -> Hits:
+    """`gamma`: of the present moment, ADAPTIVE where it looks after itself."""
     theme, px, line = view.theme, view.theme.px, view.line()
     small, dim = theme.font("small"), theme.color("text_dim")
     here = (gamma, bucket(batch)) if gamma and batch else None
-    columns, rows = axes(cells, here, limit)
+    columns, rows = axes(cells, here)
     head = QRect(area.left(), area.top(), area.width(), line)
     tag = view.source_of("measured")
     used = badge(painter, head.right() + 1, head.top(), line, tag, small, theme.color(tag)) + px(8)
@@ -37,7 +35,7 @@ def draw(
     grid = QRect(area.left() + label, head.bottom() + 1 + px(4), area.width() - label, 0)
     key = line + px(8) if area.height() >= (len(rows) + 5) * line else 0
     grid.setBottom(area.bottom() - line - px(2) - key)
-    high = min(grid.height() // len(rows), px(56))
+    high = min(grid.height() // len(rows), px(64))
     wide = grid.width() // len(columns)
     if high < line or wide < view.advance("1.0"):
         return []
@@ -61,20 +59,22 @@ def draw(
         text = "auto" if wanted == ADAPTIVE else f"γ {wanted}" if wide >= view.advance("γ 16") else str(wanted)
         write(painter, QRect(grid.left() + place * wide, bottom, wide - px(2), line), text, small, dim, CENTER)
     if key:
-        words = "▲ pays   ▼ costs   = even   blank: not tried"
+        words = "▲ pays   ▼ costs   – even   blank: not tried"
+        if not any(cell.speedup for cell in cells.values()):
+            words = "blank so far: press Measure, then move γ and the batch"
         row = QRect(grid.left(), bottom + line + px(8), grid.width(), line)
         write(painter, row, words, small, theme.color("text_faint"))
     return hits
 
 
-def axes(cells: Cells, here: tuple[int, int] | None, limit: int) -> tuple[list[int], list[int]]:
+def axes(cells: Cells, here: tuple[int, int] | None) -> tuple[list[int], list[int]]:
     """Columns (γ, then ADAPTIVE where it was seen) and rows (batch, the largest first)."""
     seen = [*cells, *([here] if here else [])]
     lengths = max([LEAST_COLUMNS, *(gamma for gamma, _ in seen)])
     columns = list(range(1, min(lengths, MAX_DRAFT) + 1))
     if any(gamma == ADAPTIVE for gamma, _ in seen):
         columns.append(ADAPTIVE)
-    largest = max([1 << (LEAST_ROWS - 1) if limit >= 32 else bucket(limit), *(size for _, size in seen)])
+    largest = max([1 << (LEAST_ROWS - 1), *(size for _, size in seen)])
     return columns, [1 << power for power in range(largest.bit_length() - 1, -1, -1)]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from numpy.typing import NDArray
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
@@ -93,12 +92,13 @@ class PassRows:
         painter.fillRect(QRect(track.left(), track.top() + top, track.width(), tall), theme.color("text_faint"))
 
     def _draw_chips(self, painter: QPainter, one: Pass, style: ChipStyle, box: QRect, simulated: bool) -> None:
-        theme, verdicts = self._view.theme, one.drafts["verdict"]
-        order = reading_order(verdicts)
-        made = [chip(theme, one, index) for index in order]
+        theme = self._view.theme
+        told = one.drafts["verdict"].tolist()
+        order = reading_order(told)
+        entries = one.drafts[["verdict", "p", "q"]].tolist()
+        made = [chip(theme, one.texts[index], *entries[index]) for index in order]
         if box.width() < theme.px(150):  # the symbols alone
             made = [replace(c, text="", note="") for c in made]
-        told = verdicts.tolist()
         unseen = told.count(DISCARDED)
         kept = len(told) - told.count(REJECTED) - unseen
         gain = f"= {kept}"
@@ -122,15 +122,13 @@ class PassRows:
         self.hits.append((room, partial("<p>this pass gave {}</p>".format, explain.count(kept, "token"))))
 
 
-def chip(theme: Theme, one: Pass, index: int) -> Chip:
-    entry = one.drafts[index]
-    kind, p, q = int(entry["verdict"]), float(entry["p"]), float(entry["q"])
+def chip(theme: Theme, text: str, kind: int, p: float, q: float) -> Chip:
     note = f"p {p:.2f}"
     if kind == DISCARDED:
         note = ""
     elif kind in (ACCEPTED, REJECTED) and q != 1:
         note = f"p {_short(p)} q {_short(q)}"
-    text = explain.visible(one.texts[index]) or "·"
+    text = explain.visible(text) or "·"
     color = theme.color(COLORS[kind])
     look = LOOKS.get(kind, "outlined")
     ink = theme.ink_on(color) if look == "solid" else theme.color("text_faint" if look == "dashed" else "text")
@@ -171,9 +169,9 @@ def chip_style(view: PaintedView, height: int, larger: float = 1.0) -> ChipStyle
     )
 
 
-def reading_order(verdicts: NDArray) -> list[int]:
+def reading_order(verdicts: Sequence[int]) -> list[int]:
     """Kept drafts, the rejected one, what took its place, then what was discarded unexamined."""
-    return sorted(range(len(verdicts)), key=lambda i: _RANK[int(verdicts[i])])
+    return sorted(range(len(verdicts)), key=lambda index: _RANK[verdicts[index]])
 
 
 def _short(share: float) -> str:

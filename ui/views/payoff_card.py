@@ -3,8 +3,6 @@ loudly, what is wrong with the draft or that its acceptance is simulated."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QColor, QPainter
 
@@ -13,15 +11,7 @@ from ui.paint.labels import badge, paragraph, wrap, write
 from ui.payoff import Payoff
 from ui.theme import Theme
 from ui.views.painted import PaintedView
-
-
-@dataclass(frozen=True)
-class Said:
-    """Words of the card. `loud`: headline and remedy of what is wrong, its colour's token; None = nothing is."""
-
-    headline: str
-    because: str
-    loud: tuple[str, str, str] | None = None
+from ui.views.speculation_shown import Said
 
 
 def band_height(view: PaintedView, width: int, said: Said) -> int:
@@ -59,7 +49,7 @@ def draw(
     pad = theme.px(10)
     room = inner.width() - 2 * pad - spare
     wide = view.advance(said.headline, role) + theme.px(14)
-    tag = view.source_of(figures.plain_from) if figures.ratio is not None else ""
+    tag = view.source_of(figures.plain_from) if figures.ratio is not None and said.tone != "danger" else ""
     tag_width = view.advance(tag) + line + theme.px(8) if tag else 0
     beside = room - wide - tag_width >= theme.px(220)
     text_width = room - wide - tag_width if beside else room
@@ -94,9 +84,11 @@ def draw(
 
 
 def tone(theme: Theme, figures: Payoff, said: Said) -> QColor:
-    """Green where it pays, magenta where it costs, plain where nothing is known or neither."""
+    """Green where it pays, magenta where it costs, plain where nothing is known or neither; a what-if is neither."""
+    if said.tone:
+        return theme.color(said.tone)
     if figures.ratio is None:
-        return theme.color(said.loud[2] if said.loud else "text_dim")
+        return theme.color("text_dim")
     if abs(figures.ratio - 1) < draft_words.EVEN:
         return theme.color("text")
     return theme.color("accepted" if figures.ratio > 1 else "rejected")

@@ -6,51 +6,25 @@ or pinned they are exact, and scrolled rows hold still. In a filled window every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
-
-import msgspec
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QPushButton
 
-from engine.config import LiveSettings
-from ui import crossover, draft_words
+from ui import draft_words
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
-from ui.history import Pass
-from ui.mirror import DRAFT_KEYS
 from ui.paint.labels import layer, write
-from ui.payoff import Payoff, measure
+from ui.payoff import Payoff
 from ui.theme import Theme
 from ui.views import acceptance, cost_bars, crossover_chart, payoff_card, speculation_places
-from ui.views.acceptance import Counts
 from ui.views.pace import Pace
 from ui.views.painted import PaintedView
 from ui.views.pass_rows import PassRows
-from ui.views.payoff_card import Said
 from ui.views.speculation_places import Places
+from ui.views.speculation_shown import Said, Shown, look
 
-WINDOW = 200  # steps that acceptance and pay-off are measured over
-LOOK_BACK = 1_000  # steps in which plain ones are looked for; a turn of Measure takes 256
-PASSES = 50
-SHAPING = {*DRAFT_KEYS, "draft_length", "draft_policy", "draft_sampling", "simulated_acceptance", "engine", "weights"}
 LARGER = 1.25  # chips against the text around them, on a stage
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What is on the screen until the next look."""
-
-    passes: list[Pass]
-    counts: Counts
-    figures: Payoff
-    cells: crossover_chart.Cells
-    gamma: int  # column of the present moment in the chart
-    batch_limit: int
-    said: Said
-    simulated: bool
 
 
 class SpeculationView(PaintedView):
@@ -116,64 +90,14 @@ class SpeculationView(PaintedView):
             self.theme = base
             return
         if self._large is None or (self._large.name, self._large.scale) != (base.name, scale):
-            self._large = Theme(base.name, scale)
+            self._large = Theme(base.name, scale, largest=scale)
         self.theme = self._large
 
-    # --- what is shown ---
-
     def _look(self) -> None:
-        cursor, mirror = self.context.cursor, self.context.mirror
-        history, settings, step = mirror.history, cursor.state.settings, cursor.step
-        if settings is None or not history.last:
-            self.shown = None
-            self.summarise("")
-            return
-        gamma = mirror.alternation.meant(settings.draft_length) if cursor.is_live else settings.draft_length
-        layers = mirror.ready.model.layers if mirror.ready else 0
-        first = max(history.first, step - WINDOW + 1, self._unchanged_since(step))
-        verified = history.verified(first, step)
-        adaptive, simulated = settings.draft_policy == "adaptive", bool(settings.simulated_acceptance)
-        columns = history.slice(max(history.first, step - LOOK_BACK + 1), step)
-        figures = measure(columns, verified, gamma, settings.draft_method, first, adaptive)
-        off = figures.state in ("off", "method_off")
-        in_force = _with_gamma(settings, gamma)
-        column = crossover.column(in_force)
-        self.shown = Shown(
-            self._passes(step),
-            Counts(verified, 0 if off else gamma, step - first + 1),
-            figures,
-            history.crossover.cells(settings),
-            column,
-            settings.max_batch,
-            Said(*draft_words.payoff(figures, simulated), self._loud(settings, figures)),
-            simulated,
-        )
-        words = draft_words.drafting(settings, gamma, layers)
-        if figures.passes:
-            words += f" · {figures.tokens_per_pass:.2f} tokens per pass"
-        self.summarise(f"{draft_words.SIMULATED.lower()} · {words}" if simulated else words)
-
-    def _unchanged_since(self, step: int) -> int:
-        """The first step that had the drafts in force at `step`."""
-        marks = reversed(self.context.mirror.history.marks)
-        return next((mark.step for mark in marks if mark.step <= step and mark.key in SHAPING), 0)
-
-    def _passes(self, step: int) -> list[Pass]:
-        """The newest first; who has scrolled down reads on undisturbed."""
-        if self.rows.first and self.shown is not None and self.context.cursor.is_live:
-            return self.shown.passes
-        return list(islice(self.context.mirror.history.passes.until(step), PASSES))
-
-    def _loud(self, settings: LiveSettings, figures: Payoff) -> tuple[str, str, str] | None:
-        mirror, ready = self.context.mirror, self.context.mirror.ready
-        absent, asked = (ready.absent_drafts, ready.config.settings.draft_method) if ready else ({}, "")
-        if (found := draft_words.trouble(settings, figures, mirror.draft_refused, absent, asked)) is not None:
-            return *found, "danger"
-        if mirror.alternation.refused:
-            return "Can't measure", mirror.alternation.refused, "danger"
-        if settings.simulated_acceptance:
-            return draft_words.SIMULATED, draft_words.what_if(settings), "simulated"
-        return None
+        # who has scrolled down reads on undisturbed
+        held = self.shown.passes if self.shown and self.rows.first and self.context.cursor.is_live else None
+        self.shown = look(self.context, held)
+        self.summarise(self.shown.summary if self.shown else "")
 
     # --- painting ---
 
@@ -195,6 +119,7 @@ class SpeculationView(PaintedView):
     def _render(self) -> QPixmap:
         assert self.shown is not None
         picture = layer(self, self.size())
+        picture.fill(self.theme.color("panel"))  # opaque: copied, not blended
         painter = QPainter(picture)
         try:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -214,7 +139,9 @@ class SpeculationView(PaintedView):
         band = payoff_card.band_height(self, inner.width(), said)
         if band and inner.height() < px(170):  # no room for both: what is wrong comes first
             assert said.loud is not None
-            said, band = Said(*said.loud), 0
+            band = 0
+            if said.loud[2] == "danger":
+                said = Said(said.loud[0], said.loud[1], said.loud, tone="danger")
         spare = self._button_room(inner)
         if band and staged:
             payoff_card.draw_band(self, painter, QRect(inner.left(), inner.top(), inner.width(), band), said)
@@ -245,16 +172,18 @@ class SpeculationView(PaintedView):
         if self._form == "stage":
             return speculation_places.stage(area, px, costs, per_pass)
         if self._form == "tall":
-            rows = len(crossover_chart.axes(shown.cells, None, shown.batch_limit)[1])
+            rows = len(crossover_chart.axes(shown.cells, None)[1])
             return speculation_places.tall(area, px, costs, per_pass, (rows + 2) * (self.line() + px(6)))
         side = min(px(320), max(px(206), area.width() * 36 // 100))
         return speculation_places.dock(area, px, side, costs, per_pass, self.line())
 
     def _draw_parts(self, painter: QPainter, places: Places, shown: Shown) -> None:
         figures, counts, told = shown.figures, shown.counts, self._form != "dock"
-        if places.positions.isValid():
+        if told and not figures.passes:
+            self._draw_unknown(painter, places, figures)
+        elif places.positions.isValid():
             self._figures += acceptance.draw_positions(self, painter, places.positions, counts, figures)
-        if places.lengths.isValid():
+        if places.lengths.isValid() and figures.passes:
             self._figures += acceptance.draw_lengths(self, painter, places.lengths, counts, figures)
         if places.per_pass.isValid() and figures.passes:
             self._figures += acceptance.draw_per_pass(self, painter, places.per_pass, counts, figures, told)
@@ -262,9 +191,14 @@ class SpeculationView(PaintedView):
             self._figures += cost_bars.draw(self, painter, places.costs, figures, told)
         if places.crossover.isValid():
             self._figures += crossover_chart.draw(
-                self, painter, places.crossover, shown.cells, shown.gamma, figures.batch, shown.batch_limit
+                self, painter, places.crossover, shown.cells, shown.gamma, figures.batch
             )
         self._draw_rows(painter, places.rows, shown)
+
+    def _draw_unknown(self, painter: QPainter, places: Places, figures: Payoff) -> None:
+        """In the place of acceptance, while there is none: what would bring it."""
+        hint = draft_words.OFF.get(figures.state, "acceptance appears here as soon as a draft is verified")
+        self.draw_empty(painter, places.positions.united(places.lengths), "Nothing verified", hint)
 
     def _draw_rows(self, painter: QPainter, area: QRect, shown: Shown) -> None:
         if not shown.passes:
@@ -276,6 +210,8 @@ class SpeculationView(PaintedView):
             head = QRect(area.left(), area.top(), area.width(), self.line())
             held = self.rows.first
             words = f"the last {len(shown.passes)} passes, newest first"
+            if shown.passes[0].step < shown.since:
+                words = f"under earlier settings: {words}"
             if held:
                 last = min(held + self.rows.fitting, len(shown.passes))
                 words = f"passes {held + 1} to {last}, held still: scroll up for the newest"
@@ -355,8 +291,3 @@ class SpeculationView(PaintedView):
         if self.shown is not None:
             self._look()
         self._repaint()
-
-
-def _with_gamma(settings: LiveSettings, gamma: int) -> LiveSettings:
-    """As it is meant, while Measure has it at 0."""
-    return msgspec.structs.replace(settings, draft_length=gamma)

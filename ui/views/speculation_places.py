@@ -12,7 +12,7 @@ Form = Literal["dock", "tall", "stage"]
 STAGE = (1000, 400)  # pixels at text scale 1, from which there is room for an audience
 TALL = (300, 520)
 DESIGNED = (1240, 500)  # pixels that the stage looks right at; larger ones get larger text
-LARGEST = 2.0  # text scale
+LARGEST = 3.5  # text scale
 ROWS, FIGURES = 46, 23  # per cent of the stage's width: a draft of four and its bonus fit
 
 
