@@ -151,6 +151,7 @@ def table_build(config: EngineConfig, progress: Progress) -> Built:
         block_size=config.block_size,
         limits=bounds,
         notices=notices,
+        absent_drafts={"head": "a table has no hidden states"},
     )
     return Built(engine, encode_request, ready, (RequestRefused,), (OutOfDeviceMemory,))
 
