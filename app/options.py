@@ -19,6 +19,7 @@ from engine.config import (
     LiveSettings,
     SettingRefused,
     change,
+    check_drafts,
     check_ranges,
     number,
 )
@@ -69,7 +70,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting, such as max_batch=8; may be given several times",
+        help="a setting, such as max_batch=8, draft_method=suffix or simulated_acceptance=0.9,0.7; may be given "
+        "several times",
     )
 
 
@@ -81,6 +83,8 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
         key, separator, value = item.partition("=")
         if not separator or not value:
             raise UsageError(f"--set {item}: expected KEY=VALUE, such as max_batch=8")
+        if not is_unicode(item):
+            raise UsageError(f"--set {key}: its value is not UTF-8 here; rename or link it, or run with PYTHONUTF8=1")
         if key == "block_size":
             block_size = _block_size(value)
         else:
@@ -91,8 +95,11 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
     try:
         settings = change(defaults or LiveSettings(), changes)
         check_ranges(settings, {key: limit for key, limit in WIDEST.items() if key in changes})
+        check_drafts(settings)
     except SettingRefused as refusal:
         raise UsageError(f"--set {refusal.key}: {refusal}") from None
+    if settings.draft_method == "model" and not settings.draft_model:
+        raise UsageError("--set draft_method=model needs --set draft_model=MODEL, a checkpoint as --model takes it")
     return EngineConfig(
         model=args.model,
         dtype=args.dtype,

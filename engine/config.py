@@ -202,8 +202,8 @@ def limits_of_size(bounds: dict[str, Limit], old: int, new: int) -> dict[str, Li
 
 _ANY = 2**31 - 1  # what no model and no memory reaches, and what every counter here still holds
 _ANY_MODEL = Model(
-    name="", architecture="", layers=1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=_ANY, max_positions=_ANY,
-    parameters=0, weight_bytes=0, dtype="", kv_bytes_per_token=1,
+    name="", architecture="", layers=_ANY + 1, heads=1, kv_heads=1, head_dim=1, hidden=1, vocabulary=_ANY,
+    max_positions=_ANY, parameters=0, weight_bytes=0, dtype="", kv_bytes_per_token=1,
 )  # fmt: skip
 # the ranges that hold before a model is known; the reasons of those that are only open would be made up
 WIDEST = {
@@ -265,13 +265,7 @@ def validate(
             "block_size",
             f"block_size {settings.block_size} is not a power of two: take one of {', '.join(map(str, BLOCK_SIZES))}",
         )
-    if settings.ngram_min > settings.ngram_max:
-        raise SettingRefused(
-            "ngram_min",
-            f"ngram_min {settings.ngram_min} is over ngram_max {settings.ngram_max}; lower the one or raise the other",
-        )
-    if not all(0 <= rate <= 1 for rate in settings.simulated_acceptance):
-        raise SettingRefused("simulated_acceptance", "simulated acceptance is a share of tokens: 0 to 1 by position")
+    check_drafts(settings)
     if settings.preemption == "swap" and not settings.swap_blocks:
         raise SettingRefused(
             "swap_blocks",
@@ -310,6 +304,17 @@ def validate(
             f"without chunked prefill a prompt is computed in one step: token_budget must be at least "
             f"{longest:,}, it is {settings.token_budget:,}",
         )
+
+
+def check_drafts(settings: LiveSettings) -> None:
+    """What no model and no memory has a say in. Raises SettingRefused."""
+    if settings.ngram_min > settings.ngram_max:
+        raise SettingRefused(
+            "ngram_min",
+            f"ngram_min {settings.ngram_min} is over ngram_max {settings.ngram_max}; lower the one or raise the other",
+        )
+    if not all(0 <= rate <= 1 for rate in settings.simulated_acceptance):
+        raise SettingRefused("simulated_acceptance", "simulated acceptance is a share of tokens: 0 to 1 by position")
 
 
 def check_ranges(settings: LiveSettings, bounds: dict[str, Limit]) -> None:

@@ -41,6 +41,16 @@ SETTINGS = {
     "top_k": "top-k",
     "top_p": "top-p",
     "min_p": "min-p",
+    "draft_policy": "γ",
+    "draft_sampling": "drafts",
+    "draft_model": "draft model",
+    "draft_layers": "draft layers",
+    "ngram_min": "match at least",
+    "ngram_max": "match at most",
+    "simulated_acceptance": "simulated α",
+    "repetition_penalty": "repetition",
+    "presence_penalty": "presence",
+    "frequency_penalty": "frequency",
 }
 CAUSES = {
     "max_batch": "a smaller batch was set",
@@ -99,6 +109,10 @@ def setting(key: str, value: object) -> str:
         return "auto"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, tuple):
+        return ", ".join(f"{each:g}" for each in value) or "off"
+    if key == "draft_model":
+        return str(value).rstrip("/").rpartition("/")[2] or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

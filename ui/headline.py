@@ -35,6 +35,9 @@ FIGURES = (
 )  # fmt: skip
 
 
+_WHAT_IF = ("rate", "tpot", "alpha")  # those that follow from which drafts are accepted
+
+
 def texts(figures: Headline | None) -> dict[str, str]:
     """The figures as they are shown; a dash where nothing was measured."""
     if figures is None:
@@ -53,20 +56,24 @@ class HeadlineNumbers(QWidget):
     """A row of figures.
 
     Attributes:
-        values: the texts shown, by key.
+        values: the texts shown, by key. simulated: drafts are accepted at given rates, and what follows says so.
     """
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
         super().__init__(parent)
         self._theme = theme
         self.values = texts(None)
+        self.simulated = False
         self.setToolTip("\n".join(f"{f.label}: {f.meaning}" for f in FIGURES))
 
-    def show_figures(self, figures: Headline | None) -> None:
+    def show_figures(self, figures: Headline | None, simulated: bool = False) -> None:
         values = texts(figures)
-        if values != self.values:
-            self.values = values
+        if (values, simulated) != (self.values, self.simulated):
+            self.values, self.simulated = values, simulated
             self.update()
+
+    def label(self, figure: Figure) -> str:
+        return f"{figure.label} simulated" if self.simulated and figure.key in _WHAT_IF else figure.label
 
     def shown(self, width: int | None = None) -> list[Figure]:
         """The figures that fit into `width` pixels, in their order."""
@@ -99,16 +106,17 @@ class HeadlineNumbers(QWidget):
             painter.setPen(theme.color("text"))
             painter.drawText(left, top + value_metrics.capHeight(), self.values[figure.key])
             painter.setFont(theme.font("small"))
-            painter.setPen(theme.color("text_dim"))
+            label = self.label(figure)
+            painter.setPen(theme.color("text_dim" if label == figure.label else "simulated"))
             box = QRect(left, top + value_metrics.capHeight() + theme.px(6), width, label_metrics.height())
-            painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, figure.label)
+            painter.drawText(box, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, label)
             left += width
         painter.end()
 
     def _slot(self, figure: Figure) -> int:
         value, label = self._metrics()
         widest = max(value.horizontalAdvance(figure.widest), value.horizontalAdvance(self.values[figure.key]))
-        return max(widest, label.horizontalAdvance(figure.label)) + self._theme.px(20)
+        return max(widest, label.horizontalAdvance(self.label(figure))) + self._theme.px(20)
 
     def _metrics(self) -> tuple[QFontMetrics, QFontMetrics]:
         return QFontMetrics(self._theme.font("headline")), QFontMetrics(self._theme.font("small"))

@@ -82,19 +82,20 @@ class Pill(QWidget):
         super().__init__(parent)
         self._theme, self._token, self._role = theme, token, role
         self._text = ""
-        self._compact = False
+        self._compact = self._solid = False
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def text(self) -> str:
         return self._text
 
-    def content(self) -> tuple[str, str, str]:
+    def content(self) -> tuple[str, str, str, bool]:
         """Text, token and tooltip, as `set` takes them."""
-        return self._text, self._token, self.toolTip()
+        return self._text, self._token, self.toolTip(), self._solid
 
-    def set(self, text: str, token: str, tip: str = "") -> None:
-        if (text, token, tip) != (self._text, self._token, self.toolTip()):
-            self._text, self._token = text, token
+    def set(self, text: str, token: str, tip: str = "", solid: bool = False) -> None:
+        """`solid`: dark on the full colour, for what must not be overlooked."""
+        if (text, token, tip, solid) != self.content():
+            self._text, self._token, self._solid = text, token, solid
             self.setToolTip(tip)
             self.updateGeometry()
             self.update()
@@ -119,12 +120,13 @@ class Pill(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(self._theme.mix(self._token, 0.45))
-        painter.setBrush(self._theme.mix(self._token, 1.0 if self._compact else 0.10))
+        painter.setBrush(self._theme.mix(self._token, 1.0 if self._compact or self._solid else 0.10))
         box = self.rect().adjusted(0, 0, -1, -1)
         painter.drawRoundedRect(box, box.height() / 2, box.height() / 2)
         if not self._compact:
             painter.setFont(self._theme.font(self._role))
-            painter.setPen(self._theme.color(self._token))
+            color = self._theme.color(self._token)
+            painter.setPen(self._theme.ink_on(color) if self._solid else color)
             painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self._text)
         painter.end()
 
@@ -132,6 +134,6 @@ class Pill(QWidget):
 MEANING = {
     "measured": "Measured: these figures were taken from the running engine.",
     "derived": "Derived: computed from measured figures by a formula.",
-    "simulated": "Simulated: a cost model stands in for the model's forward pass.",
+    "simulated": "Simulated: a cost model stands in for the forward pass, or drafts are accepted at given rates.",
     "unavailable": "Unavailable: this machine doesn't tell.",
 }

@@ -16,7 +16,8 @@ _WHY = (
 
 
 class Told(NamedTuple):
-    """`share`: of the tokens that are compared, 0..1. `token`: of the theme. `speeds`: parts, the most telling first."""
+    """`share`: of the tokens that are compared, 0..1. `token`: of the theme. `speeds`: parts, the most telling
+    first."""
 
     symbol: str
     headline: str
@@ -45,7 +46,8 @@ def _verdict(shadow: ShadowState, compared: int) -> tuple[str, str, str]:
         more = f" · {shadow.equal:,} of {count(compared, 'token')} equal"
         return "✕", f"differs at token {shadow.first + 1:,}: “{one}” / “{two}”{more}", "rejected"
     if shadow.done and shadow.ended:
-        return "–", f"ended early: {shadow.ended} · {shadow.equal:,} of {count(shadow.tokens, 'token')} equal", "warning"
+        equal = f"{shadow.equal:,} of {count(shadow.tokens, 'token')} equal"
+        return "–", f"ended early: {shadow.ended} · {equal}", "warning"
     if shadow.done:
         return "✓", f"{shadow.equal:,} of {count(shadow.tokens, 'token')} equal", "accepted"
     if not compared:

@@ -53,8 +53,8 @@ RECENT = 64  # finished sequences that stay visible: more than a screen of the l
 
 @dataclass(slots=True)
 class Applied:
-    """What a record did beyond the state. Clocks are engine clock, ns. Of a shadow nothing is told: nobody waits for it,
-    and its times are no request's."""
+    """What a record did beyond the state. Clocks are engine clock, ns. Of a shadow nothing is told: nobody waits for
+    it, and its times are no request's."""
 
     kinds: Kinds = Kinds.NONE
     rows: NDArray | None = None  # records.ROW

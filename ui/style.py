@@ -49,7 +49,7 @@ QPushButton[kind="segment"][many="true"] { padding: ${p4}px; }
 QPushButton[kind="segment"]:hover { color: $text; }
 QPushButton[kind="segment"]:checked { background: $hover; color: $text; font-weight: 600; }
 QPushButton[kind="segment"]:focus { background: $border; }
-QPushButton[kind="toggle"] { background: transparent; border-color: transparent; color: $text_faint;
+QPushButton[kind="toggle"] { background: transparent; color: $text_dim;
     padding: 0px ${p6}px; font-size: ${small}px; }
 QPushButton[kind="toggle"]:hover { color: $text; background: $hover; }
 QPushButton[kind="toggle"]:checked { background: $hover; color: $text; font-weight: 600; }
@@ -67,6 +67,7 @@ QLineEdit[kind="value"] { background: transparent; border-color: transparent; pa
 QLineEdit[kind="value"]:hover { border-color: $border; background: $bg; }
 QLineEdit[kind="value"]:focus { border-color: $accent; background: $bg; }
 QLineEdit[kind="value"][pending="true"] { color: $accent; }
+QComboBox[pending="true"] { color: $accent; }
 QComboBox:disabled { color: $text_faint; background: $panel; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $border; selection-background-color: $hover;
     selection-color: $text; }

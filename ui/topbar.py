@@ -11,7 +11,7 @@ from PySide6.QtCore import QPoint, QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy, QToolButton, QWidget
 
-from ui import figures
+from ui import figures, simulated
 from ui.context import ViewContext
 from ui.glyphs import Glyph, icon
 from ui.headline import HeadlineNumbers
@@ -73,8 +73,11 @@ class TopBar(QFrame):
         state, token = self._state()
         up = source.state != "starting" or len(mirror.history)
         badge = f"{source.provenance.upper()} · {state}" if up else state.upper()
+        tip, what_if = MEANING[source.provenance], simulated.rates(self._context.cursor.state)
+        if what_if and up:
+            badge, token, tip = f"SIMULATED α {simulated.words(what_if)} · {state}", "simulated", simulated.MEANING
         if badge != self.badge.text():
-            self.badge.set(badge, token, f"{source.title}\n{MEANING[source.provenance]}")
+            self.badge.set(badge, token, f"{source.title}\n{tip}", solid=bool(what_if))
             self._arrange()
         ready = source.state == "ready"
         for button in (self.pause, self.step, self.speed):
@@ -92,7 +95,8 @@ class TopBar(QFrame):
             self.model.set_text(words)
             self._arrange()
         if numbers:
-            self.numbers.show_figures(figures.headline(mirror, self._context.cursor) if len(mirror.history) else None)
+            shown = figures.headline(mirror, self._context.cursor) if len(mirror.history) else None
+            self.numbers.show_figures(shown, simulated=bool(what_if))
 
     def sizeHint(self) -> QSize:
         return QSize(640, self.height())

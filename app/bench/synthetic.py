@@ -14,7 +14,7 @@ import numpy as np
 from app.bench import synthetic_drafts
 from app.bench.synthetic_pool import SyntheticPool
 from app.bench.synthetic_prefixes import SyntheticPrefixes
-from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
+from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, change, limits
 from engine.records import (
     BLOCK,
     CACHED,
@@ -144,7 +144,7 @@ class Synthetic:
             self._prefixes.clear()
             self._prefix = {}
         self._prefix = {g: p for g, p in self._prefix.items() if max(p, default=0) < blocks}
-        self.settings = LiveSettings(**{**_fields(self.settings), **changes, "kv_blocks": blocks})  # type: ignore[arg-type]
+        self.settings = change(self.settings, {**changes, "kv_blocks": blocks})
 
     # --- a step ---
 
@@ -366,7 +366,3 @@ class Synthetic:
         return Memory(
             weights=269_030_016, kv_pool=pool, baseline=180 << 20, resident=269_030_016 + pool + (180 << 20) + rest
         )
-
-
-def _fields(settings: LiveSettings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}

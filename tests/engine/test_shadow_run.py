@@ -324,8 +324,8 @@ def test_settings_change_under_it():
     done(engine, ask(tokens=100))
     engine.shadow(0)
     records: list[StepRecord] = []
-    for change in ({"draft_length": 8}, {"kv_blocks": 40}, {"max_batch": 1}, {"block_size": 16}, {"prefix_cache": False},
-                   {"allocation": "reserved"}, {"draft_method": "off"}):  # fmt: skip
+    for change in ({"draft_length": 8}, {"kv_blocks": 40}, {"max_batch": 1}, {"block_size": 16},
+                   {"prefix_cache": False}, {"allocation": "reserved"}, {"draft_method": "off"}):  # fmt: skip
         engine.change(change)
         records += [engine.step() for _ in range(5)]
         engine.check()

@@ -1,5 +1,5 @@
-"""The controls, top to bottom: engine, workload, policies, sampling. Sends changes, shows answers, owns no settings:
-what it shows between two wishes is what the mirror says is in force at the moment shown."""
+"""The controls, top to bottom: drafting, engine, workload, policies, sampling. Sends changes, shows answers, owns no
+settings: what it shows between two wishes is what the mirror says is in force at the moment shown."""
 
 from __future__ import annotations
 
@@ -16,24 +16,33 @@ from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, limits
 from ui import explain, figures
 from ui.changes import Kinds
 from ui.context import ViewContext
-from ui.controls import flags, policies, reasons
+from ui.controls import drafting, flags, policies, reasons
+from ui.controls.choice_list import ChoiceList
 from ui.controls.scale import Scale, doubling, even, whole
 from ui.controls.segments import Segments
 from ui.controls.sender import ChangeSender
 from ui.controls.slider import SettingSlider
+from ui.controls.toggle import Toggle
 from ui.controls.weights import Held, WeightsControl
 from ui.controls.workload import WorkloadControls
-from ui.history import BOUNDS
+from ui.history import BOUNDS, Columns
 
 _ENGINE = {
     "max_batch": "Max batch",
     "max_context": "Max context",
-    "draft_length": "Draft length γ",
     "kv_blocks": "KV pool",
     "token_budget": "Token budget",
 }
-_SAMPLING = {"temperature": "Temperature", "top_k": "Top-k", "top_p": "Top-p", "min_p": "Min-p"}
-_WHOLE = {*_ENGINE, *policies.SLIDERS, "top_k"} - {"watermark"}
+_SAMPLING = {
+    "temperature": "Temperature",
+    "top_k": "Top-k",
+    "top_p": "Top-p",
+    "min_p": "Min-p",
+    "repetition_penalty": "Repetition penalty",
+    "presence_penalty": "Presence penalty",
+    "frequency_penalty": "Frequency penalty",
+}
+_WHOLE = {*_ENGINE, *drafting.SLIDERS, *policies.SLIDERS, "top_k"} - {"watermark"}
 _ON_OFF: list[tuple[str, bool | str]] = [("on", True), ("off", False)]
 _COPY = "Copy settings"
 _COPIED_STAYS = 3.0  # s that the button says that it worked
@@ -68,20 +77,21 @@ class ControlsPanel(QFrame):
         self.sender = ChangeSender(context.source)
         self.sender.on_pending = self._pending
         self.sender.on_refused = self._refused
+        self.sender.on_accepted = self._accepted
         self.sliders = {
             key: SettingSlider(theme, key, title, key in _WHOLE, AUTO if key == "token_budget" else None)
             for key, title in (_ENGINE | policies.SLIDERS | _SAMPLING).items()
         }
+        self.drafting = drafting.DraftingControls(theme)
+        self.sliders |= self.drafting.sliders
         self._switches = {
-            "draft_method": Segments(theme, "draft_method", "Drafts", [("n-gram", "ngram"), ("off", "off")],
-                                     "Where drafted tokens come from: n-gram copies what followed the same words"),
             "chunked_prefill": Segments(theme, "chunked_prefill", "Chunked prefill", _ON_OFF,
                                         "Compute a long prompt over several steps, beside the decodes"),
             "prefix_cache": Segments(theme, "prefix_cache", "Prefix cache", _ON_OFF,
                                      "Keep the blocks of what ended, and share equal beginnings"),
         }  # fmt: skip
         self._policies = policies.segments(theme)
-        self.segments = self._switches | self._policies
+        self.segments = self._switches | self._policies | self.drafting.choices
         self.workload = WorkloadControls(theme, context.workload)
         self.weights = WeightsControl(theme, _label("Engine", "section"))
         self._past = _label("", "warning")
@@ -94,6 +104,8 @@ class ControlsPanel(QFrame):
             slider.moved.connect(self._moved)
         for segments in self.segments.values():
             segments.chosen.connect(self._chosen)
+        self.drafting.model_wanted.connect(self._model_wanted)
+        self.drafting.rates_wanted.connect(lambda rates: self.sender.wish("simulated_acceptance", rates))
         self.weights.wanted.connect(self.rebuild_wanted)
         self.copy.clicked.connect(self.copy_settings)
         self._copied_at = 0.0
@@ -112,7 +124,8 @@ class ControlsPanel(QFrame):
         self._column.setContentsMargins(px(12), px(4), px(8), px(4))
         self._column.setSpacing(px(2))
         self._outer.setContentsMargins(1, px(4), px(2), px(4))
-        for widget in (*self.sliders.values(), *self.segments.values(), self.weights, self.workload):
+        for widget in (*self.sliders.values(), *self.segments.values(), self.drafting, self.weights,
+                       self.workload):  # fmt: skip
             widget.restyle()
 
     def fit(self, window_width: int) -> None:
@@ -160,6 +173,8 @@ class ControlsPanel(QFrame):
         page.setObjectName("page")
         self._column = QVBoxLayout(page)
         self._column.addWidget(self._past)
+        self._column.addWidget(self.drafting)
+        self._column.addSpacing(4)
         self._column.addWidget(self.weights)
         for key in _ENGINE:
             self._column.addWidget(self.sliders[key])
@@ -203,6 +218,7 @@ class ControlsPanel(QFrame):
         for key, slider in self.sliders.items():
             if key in self._limits:
                 slider.set_limit(self._limits[key], _scale(key, self._limits[key]), told=ready is not None)
+        self.drafting.set_absent(ready.absent_drafts if ready else {})
 
     def _show_settings(self) -> None:
         live = self._context.cursor.is_live
@@ -210,8 +226,9 @@ class ControlsPanel(QFrame):
         for key in (*self.sliders, *self.segments):
             if not self.sender.pending(key) or not live:
                 self._tell(key, settings)
+        self.drafting.show_settings(settings)
         up = self._context.mirror.ready is not None and self._context.source.state == "ready"
-        for widget in (*self.sliders.values(), *self.segments.values()):
+        for widget in (*self.sliders.values(), *self.segments.values(), self.drafting):
             widget.setEnabled(live and up)
         self._past.setVisible(not live)
         if not live:
@@ -264,6 +281,7 @@ class ControlsPanel(QFrame):
             cached=state.cached,
             on_host=state.host.used,
             acceptance=figures.acceptance(mirror.history, state.step) if len(mirror.history) else math.nan,
+            drafted=_mean_drafted(columns),
             bound=dict(zip(BOUNDS, counts.tolist(), strict=True)),
             recent=len(columns),
             budget=state.budget,
@@ -274,26 +292,53 @@ class ControlsPanel(QFrame):
             self._context.mirror.alternation.leave()
         self.sender.wish(key, int(value) if key in _WHOLE else value)
 
+    def _model_wanted(self, path: str) -> None:
+        self.drafting.method.refuse("")
+        self.sender.wish("draft_method", "model", {"draft_model": path})
+
     def _chosen(self, key: str, value: bool | int | str) -> None:
+        if key == "draft_method" and self.drafting.needs_model(value):
+            return  # it says which in a moment
         self.sender.wish(key, value, policies.along(key, value, self.settings(), self._limits))
 
+    def _control(self, key: str) -> SettingSlider | Segments | ChoiceList | Toggle | None:
+        simulated = self.drafting.simulated if key == "simulated_acceptance" else None
+        return self.sliders.get(key) or self.segments.get(key) or simulated
+
+    def _accepted(self, key: str, step: int) -> None:
+        if key == "draft_method":
+            self.drafting.model_accepted()
+
     def _pending(self, key: str, pending: bool) -> None:
-        control = self.sliders.get(key) or self.segments.get(key)
+        if key == "draft_method":
+            self.drafting.model.set_pending(pending)
+        control = self._control(key)
         if control is not None:
             control.set_pending(pending)
 
     def _refused(self, key: str, message: str) -> None:
-        control = self.sliders.get(key) or self.segments.get(key)
+        control, settings = self._control(key), self._context.mirror.settings or LiveSettings()
         if control is not None:
-            self._tell(key, self._context.mirror.settings or LiveSettings())
+            self.drafting.show_settings(settings)
+            if control is not self.drafting.simulated:
+                self._tell(key, settings)
             control.refuse(message)
 
 
+def _mean_drafted(columns: Columns) -> float:
+    """Tokens drafted for a decode row."""
+    rows = int(columns.decode.sum())
+    return int(columns.accepted.sum() + columns.rejected.sum()) / rows if rows else math.nan
+
+
 def _scale(key: str, limit: Limit) -> Scale:
-    if key == "draft_length":
+    if key in drafting.SLIDERS:
         return whole(int(limit.low), int(limit.high))
     if key in ("temperature", "top_p", "min_p", "watermark"):
         return even(limit.low, min(limit.high, 2.0), 0.05 if key == "temperature" else 0.01)
+    if key.endswith("_penalty"):
+        low, high = (1.0, 2.0) if key == "repetition_penalty" else (limit.low, limit.high)
+        return even(low, high, 0.05 if low else 0.1)
     if key == "top_k":
         return doubling(int(limit.low), min(1024, int(limit.high)))
     return doubling(int(limit.low), int(limit.high))

@@ -17,6 +17,9 @@ _WHY = {
     "max_batch": "engine's cap",
     "max_context": "trained length",
     "draft_length": "more is rejected",
+    "draft_layers": "the model has no more",
+    "ngram_min": "longer hardly match",
+    "ngram_max": "longer find no more",
     "kv_blocks": "what memory holds",
     "token_budget": "engine's cap",
     "watermark": "half is kept free",
@@ -44,6 +47,7 @@ class Situation:
     cached: int = 0
     on_host: int = 0  # blocks
     acceptance: float = float("nan")
+    drafted: float = float("nan")  # tokens drafted for a decode row, mean of the recent steps
     bound: Mapping[str, int] = field(default_factory=dict)  # how many of the recent steps each thing bound
     recent: int = 0  # steps that `bound` counts
     budget: StepBudget | None = None
@@ -57,6 +61,7 @@ def hint(key: str, now: Situation) -> str:
 def limit_line(key: str, limit: Limit) -> str:
     """The range and, in few words, why it ends there: '16 – 8,192 tokens · trained length'."""
     unit = limit.unit.replace(" per step", " a step").removesuffix(", 0 = off").removesuffix(", 0 = none")
+    unit = unit.removesuffix(", 0 = a quarter").removesuffix("1 = off")
     span = f"{_number(limit.low)} – {_number(limit.high)} {unit}".rstrip()
     return _joined(span, _WHY.get(key, "")) if limit.reason else span
 
@@ -112,8 +117,27 @@ def _draft_length(now: Situation) -> str:
         return "off: one token a pass"
     if now.acceptance != now.acceptance:  # NaN: nothing was drafted yet
         return f"up to {settings.draft_length + 1} tokens a pass"
+    if settings.draft_policy == "adaptive":
+        many = "" if now.drafted != now.drafted else f" · {now.drafted:.1f} drafted a pass"
+        return f"as many as pay: α {now.acceptance:.2f}{many}"
     expected = formulas.expected_tokens_per_pass(now.acceptance, settings.draft_length)
     return f"α {now.acceptance:.2f} → {expected:.2f} tokens a pass"
+
+
+def _draft_layers(now: Situation) -> str:
+    layers = now.settings.draft_layers
+    if now.model is None:
+        return "0: a quarter of them" if not layers else ""
+    taken = layers or max(1, now.model.layers // 4)
+    return f"the first {taken} of {now.model.layers} draft" + ("" if layers else ": a quarter")
+
+
+def _ngram_min(now: Situation) -> str:
+    return f"no draft where fewer than {now.settings.ngram_min} tokens match"
+
+
+def _ngram_max(now: Situation) -> str:
+    return f"the last {now.settings.ngram_max} tokens are looked up first"
 
 
 def _kv_blocks(now: Situation) -> str:
@@ -192,6 +216,19 @@ def _min_p(now: Situation) -> str:
     return f"at least {p:g} × the likeliest" if p else "0: off"
 
 
+def _repetition_penalty(now: Situation) -> str:
+    penalty = now.settings.repetition_penalty
+    return "1: off" if penalty == 1 else "divides what speaks for tokens that stand there"
+
+
+def _presence_penalty(now: Situation) -> str:
+    return "taken from every token that was written" if now.settings.presence_penalty else "0: off"
+
+
+def _frequency_penalty(now: Situation) -> str:
+    return "taken for each time that one was written" if now.settings.frequency_penalty else "0: off"
+
+
 _HINTS = {
     "max_batch": _max_batch,
     "max_context": _max_context,
@@ -208,4 +245,10 @@ _HINTS = {
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
+    "draft_layers": _draft_layers,
+    "ngram_min": _ngram_min,
+    "ngram_max": _ngram_max,
+    "repetition_penalty": _repetition_penalty,
+    "presence_penalty": _presence_penalty,
+    "frequency_penalty": _frequency_penalty,
 }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from engine.records import Ack, Change
 from ui.contracts import Source
 
-Value = int | float | bool | str
+Value = int | float | bool | str | list[float]
 
 
 class ChangeSender:
@@ -26,7 +26,8 @@ class ChangeSender:
 
     def __init__(self, source: Source):
         self._source = source
-        self._in_flight: dict[str, tuple[int, Value]] = {}  # key: command id, value
+        # key: command id, value, what changes with it
+        self._in_flight: dict[str, tuple[int, Value, Mapping[str, Value]]] = {}
         self._wished: dict[str, tuple[Value, dict[str, Value]]] = {}  # key: value, what changes with it
         self.on_pending: Callable[[str, bool], None] = lambda key, pending: None
         self.on_refused: Callable[[str, str], None] = lambda key, message: None
@@ -45,9 +46,9 @@ class ChangeSender:
 
     def settle(self, acks: Mapping[int, Ack]) -> None:
         """Look for the answers among those that came; called once a frame."""
-        for key, (command, value) in list(self._in_flight.items()):
+        for key, (command, *sent) in list(self._in_flight.items()):
             if command in acks:
-                self._answered(key, value, acks[command])
+                self._answered(key, tuple(sent), acks[command])
 
     def forget(self) -> None:
         """The engine is gone: nothing sent to it will be answered."""
@@ -59,14 +60,14 @@ class ChangeSender:
 
     def _send(self, key: str, value: Value, along: Mapping[str, Value]) -> None:
         command = self._source.next_id()
-        self._in_flight[key] = command, value
+        self._in_flight[key] = command, value, dict(along)
         self._source.send(Change(id=command, changes={key: value, **along}))
 
-    def _answered(self, key: str, value: Value, ack: Ack) -> None:
+    def _answered(self, key: str, sent: tuple[Value, Mapping[str, Value]], ack: Ack) -> None:
         del self._in_flight[key]
-        wished, along = self._wished.pop(key, (value, {}))
-        if wished != value:
-            self._send(key, wished, along)
+        wished = self._wished.pop(key, sent)
+        if wished != sent:
+            self._send(key, *wished)
             return
         self.on_pending(key, False)
         if ack.ok:

@@ -49,7 +49,7 @@ class SettingSlider(QWidget):
         self._value = 0.0
         self._told = 0.0  # by the owner, last
         self._scale = Scale([0.0])
-        self._title = title
+        self._title = QLabel(title)
         self.box = QLineEdit()
         self.box.setProperty("kind", "value")
         self.box.setAlignment(Qt.AlignmentFlag.AlignRight)
@@ -65,8 +65,9 @@ class SettingSlider(QWidget):
         self._refusal.hide()
         self._column = QVBoxLayout(self)
         self._head = QHBoxLayout()
-        self._head.addWidget(QLabel(title), 1)
+        self._head.addWidget(self._title, 1)
         self._finds = auto
+        self._box_width = 76 if auto is None else 56  # pixels at text scale 1
         self.auto: QPushButton | None = None
         if auto is not None:
             self.auto = QPushButton("auto")
@@ -94,13 +95,26 @@ class SettingSlider(QWidget):
         """What the control shows, whether or not the engine obeys it yet."""
         return self._value
 
+    def set_title(self, text: str) -> None:
+        self._title.setText(text)
+
+    def add_beside(self, widget: QWidget) -> None:
+        """Between name and value: a button that says how the number is meant."""
+        self._head.insertWidget(1, widget)
+        self._box_width = 40
+
+    def fold(self, folded: bool) -> None:
+        """Only name, buttons and value: where the number means nothing now."""
+        for widget in (self.box, self.slider, self._hint, self._limit):
+            widget.setVisible(not folded)
+
     def restyle(self) -> None:
         px = self._theme.px
         # tight: all sliders of engine and workload stand on the first screen at 1600 × 1000
         self._column.setContentsMargins(0, 0, 0, px(7))
         self._column.setSpacing(0)
         self._head.setSpacing(px(4))
-        self.box.setFixedWidth(px(76 if self.auto is None else 56))
+        self.box.setFixedWidth(px(self._box_width))
 
     def set_limit(self, limit: Limit, scale: Scale, told: bool = True) -> None:
         """`told` False: nobody knows the real range yet."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.config import Dtype, Model
+from ui.controls.choice_list import PlainList
 from ui.explain import count, size
 from ui.labels import as_plain
 from ui.theme import Theme
@@ -54,7 +54,7 @@ class WeightsControl(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._held: Held | None = None
-        self.combo = _List()
+        self.combo = PlainList()
         self.combo.setAccessibleName("Weights")
         for form, (text, meaning) in CHOICES.items():
             self.combo.addItem(text, form)
@@ -150,15 +150,3 @@ def in_words(model: Model | None) -> str:
     if model.parameters:
         parts.append(f"{8 * model.weight_bytes / model.parameters:.2g} bits a weight")
     return " · ".join(parts)
-
-
-class _List(QComboBox):
-    """Leaves the wheel to the panel, and takes the focus from Tab only, so that the window's keys go on working."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
+from ui import simulated
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
@@ -24,6 +25,7 @@ class View(QWidget):
         kinds: the changes that this view redraws for.
         rate: redraws a second that are worth their time; words need fewer than pictures. What the user does
             (selection, cursor, theme) is drawn at once whatever the rate.
+        what_if: its figures follow from which drafts are accepted, and are simulated where those are.
         provenance: whether what it shows is measured, derived, simulated or unavailable.
     """
 
@@ -36,6 +38,7 @@ class View(QWidget):
     aside: bool = False
     kinds: Kinds = Kinds.ALL
     rate: float = 60.0
+    what_if: bool = False
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(parent)
@@ -44,6 +47,8 @@ class View(QWidget):
 
     @property
     def provenance(self) -> Provenance:
+        if self.what_if and simulated.rates(self.context.cursor.state):
+            return "simulated"
         return self.context.source.provenance
 
     def refresh(self, kinds: Kinds) -> None:

@@ -43,6 +43,7 @@ class BatchView(PaintedView):
 
     key = "batch"
     title, short = "Batch per step", "Batch"
+    what_if = True
     kinds = Kinds.STEPS | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
 
     def __init__(self, context: ViewContext, parent=None):

@@ -66,8 +66,9 @@ class Checks:
             return Offer("Stop check", "End the run without drafts", self._up)
         if isinstance(entry, SequenceInfo) and entry.of > 1:
             return Offer("Check", "Only one answer to a prompt can be compared with another", False)
-        if isinstance(entry, FinishedRequest) and entry.aborted or entry.seq in self._asked.values():
-            return Offer("Check", _ASK, False)
+        aborted = entry.aborted if isinstance(entry, FinishedRequest) else entry.status == "aborted"
+        if aborted or entry.seq in self._asked.values():
+            return Offer("Check", "It was aborted: there is no whole answer" if aborted else _ASK, False)
         again = "Check again" if entry.seq in self._context.cursor.state.shadows else "Check"
         return Offer(again, _ASK, self._up)
 

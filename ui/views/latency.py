@@ -66,6 +66,7 @@ class LatencyView(PaintedView):
 
     key = "latency"
     title = "Latency"
+    what_if = True
     kinds = (
         Kinds.STEPS | Kinds.TOKENS | Kinds.QUEUE | Kinds.SETTINGS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME
         | Kinds.SOURCE

@@ -53,8 +53,8 @@ def describe(entry: Entry, queue: int = 0, shadow: ShadowState | None = None) ->
     if entry.shadow and entry.status in ("waiting", "running"):
         state = "again, no drafts" if entry.status == "running" else "again when nobody else has work"
         done = entry.output_tokens / max(1, entry.max_tokens) if entry.status == "running" else None
-        return Row(entry.seq, name, entry.prompt, state, "text_dim", f"{entry.output_tokens:,}/{entry.max_tokens:,} tokens",
-                   done, "text_faint")  # fmt: skip
+        right = f"{entry.output_tokens:,}/{entry.max_tokens:,} tokens"
+        return Row(entry.seq, name, entry.prompt, state, "text_dim", right, done, "text_faint")
     if entry.status == "waiting":
         state = explain.preempted(entry.lost, entry.swapped) if entry.preempted else "waiting"
         return Row(entry.seq, name, entry.prompt, state, "warning" if entry.preempted else "text_dim",
@@ -78,7 +78,8 @@ class RequestList(QAbstractScrollArea):
     """Running ones first, then waiting, refused, finished.
 
     Signals:
-        chosen: a row's sequence was clicked. menu_wanted: (seq, where) of a right click. failed: painting raised this exception.
+        chosen: a row's sequence was clicked. menu_wanted: (seq, where) of a right click.
+        failed: painting raised this exception.
 
     Attributes:
         live: running and waiting. refused, finished: newest first when shown; given oldest first.

@@ -10,13 +10,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QMenu, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from engine.records import PROMPT_SHOWN, Abort, Refused, Request, Sampling
-from ui import explain
+from ui import explain, simulated
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.dock import Elided
 from ui.latency import FinishedRequest
 from ui.paint.text_flow import Run, TextFlow
 from ui.sequences import SequenceInfo
+from ui.shadow_words import Told
 from ui.views import token_styles
 from ui.views.base import View
 from ui.views.check_line import CheckLine
@@ -48,6 +49,7 @@ class RequestsView(View):
 
     key = "requests"
     title = "Requests"
+    what_if = True
     rate = 20.0
     kinds = (
         Kinds.TOKENS | Kinds.QUEUE | Kinds.STEPS | Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SOURCE
@@ -66,7 +68,7 @@ class RequestsView(View):
         self.list = RequestList(theme)
         self.text = TextFlow()
         self.status = Elided(theme, "small", "text_dim")
-        self.check_line = CheckLine(theme)
+        self.check_line, self.what_if_line = CheckLine(theme), CheckLine(theme)
         self.checks = Checks(context)
         self.key_line = StyleKey(theme)
         self.abort_button = self._button("Abort", "Stop this request; what it has written stays")
@@ -97,6 +99,7 @@ class RequestsView(View):
         bar.addWidget(self.copy_button)
         bar.addWidget(self.abort_button)
         right.addLayout(bar)
+        right.addWidget(self.what_if_line)
         right.addWidget(self.check_line)
         right.addWidget(self.text, 1)
         right.addWidget(self.key_line)
@@ -270,6 +273,9 @@ class RequestsView(View):
         self.check_button.setToolTip(offer.why)
         self.check_button.setEnabled(offer.enabled)
         self.check_line.show_told(self.checks.told(entry))
+        mirror = self.context.mirror
+        made = simulated.warning(entry, mirror.history.marks, mirror.settings)
+        self.what_if_line.show_told(Told("≈", made, "simulated", (), 1.0, simulated.MEANING) if made else None)
 
     def _told(self, info: SequenceInfo) -> str:
         row = describe(info)
@@ -305,7 +311,8 @@ class RequestsView(View):
         if self._large:
             font.setPixelSize(round(font.pixelSize() * _LARGE))
         self.text.restyle(font, token_styles.formats(theme))
-        self.check_line.set_large(self._large)
+        for line in (self.check_line, self.what_if_line):
+            line.set_large(self._large)
 
     # --- Qt ---
 

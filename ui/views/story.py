@@ -19,6 +19,7 @@ class StoryView(PaintedView):
 
     key = "story"
     title = "Story"
+    what_if = True
     kinds = Kinds.STEPS | Kinds.SOURCE | Kinds.THEME
     rate = 5.0
     aside = True
