@@ -1,4 +1,4 @@
-"""What the speculation view shows of a moment: passes, figures and words, taken from the mirror at one look. No Qt."""
+"""What the speculation view shows of a moment: passes, figures and words, taken from the mirror at one look."""
 
 from __future__ import annotations
 
