@@ -12,13 +12,15 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers.models import WordLevel
 
+from app.bench.equality import compare
+from app.bench.oracle import greedy
 from engine import drafters
 from engine.build import build
 from engine.config import EngineConfig, LiveSettings, SettingRefused
 from engine.core import Engine
 from engine.model.cache import no_progress
 from engine.records import ROW, TOKEN, Request, unpack
-from tests.support import tiny_models
+from tests.support import oracle, tiny_models
 from tests.support.tiny_directory import make_directory
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -254,14 +256,15 @@ def test_a_draft_that_memory_has_no_room_for_is_refused(engine, models, monkeypa
 
 def test_what_has_no_fewer_bits_says_so(models) -> None:
     engine, ready = start(models, dtype="int8")
-    assert ready.absent_drafts == {
-        "bits": "the weights are in int8 already; take another draft_method, or start the engine in float32"
-    }
+    assert ready.absent_drafts["bits"] == (
+        "the weights are in int8 already; take another draft_method, or start the engine in float32"
+    )
+    assert not {"model", "layers"} & ready.absent_drafts.keys()
     assert refusal(engine, draft_method="bits").key == "draft_method"
     engine.change({"draft_method": "layers", "draft_length": 3})
     engine.change({"draft_method": "model", "draft_model": str(models["narrow"])})
     wide = start({"target": models["target"]})[1]
-    assert wide.absent_drafts == {}
+    assert not {"model", "layers", "bits"} & wide.absent_drafts.keys()
 
 
 def test_a_model_of_one_layer_and_heads_that_no_form_fits(tmp_path) -> None:
@@ -285,6 +288,24 @@ def test_a_first_draft_is_there_or_drafting_is_off_and_the_notices_say_why(model
     told = [notice for notice in ready.notices if notice.startswith("draft_method is off, not model")]
     assert len(told) == 1 and "another vocabulary" in told[0]
     assert serve(engine, [[1, 2, 3]])[0][0]
+
+
+# --- the default model ---
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_default_model_in_float32_drafted_for_in_its_files_bits() -> None:
+    """Token-equal to transformers, and nearly every draft is right."""
+    prompts = oracle.prompts()[:3]
+    wanted = greedy(oracle.model(), prompts, 32)
+    settings = LiveSettings(draft_method="bits", draft_length=4, kv_blocks=256)
+    built = build(EngineConfig(dtype="float32", device="cpu", threads=1, settings=settings), no_progress)
+    assert built.ready.settings.draft_method == "bits" and "bits" not in built.ready.absent_drafts
+    out, drafted = serve(built.engine, prompts, 32)
+    assert compare(out, wanted).equal
+    assert built.engine._drafting.proposer.runner.model.dtype == "Q4_1"
+    assert sum(accepted for _, accepted in drafted) > 0.8 * sum(count for count, _ in drafted)
 
 
 def test_layers_of_packed_weights_are_the_targets_own(models) -> None:
