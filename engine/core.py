@@ -199,7 +199,7 @@ class Engine:
                 self._shadows.aborted(sequence, reason)
                 self._forget(sequence)
                 self._events.append(Aborted(seq=sequence.seq, number=each, reason=reason))
-        return len(numbers)
+        return len(numbers) if number is None else numbers.count(number)
 
     def change(self, changes: Mapping[str, object]) -> LiveSettings:
         """Make all changes, or none. Raises SettingRefused, and then nothing has changed."""

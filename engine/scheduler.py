@@ -148,7 +148,8 @@ class Scheduler:
                 self._preempt(lane, cause, by, needed)
 
     def _preempt(self, sequence: Sequence, cause: str, by: int, needed: int) -> None:
-        moved, note = self._move_out(sequence) if cause not in ("block_size", "shadow") else (0, "")
+        moves = cause != "block_size" and not sequence.shadow
+        moved, note = self._move_out(sequence) if moves else (0, "")
         self.events.append(
             Preempted(
                 seq=sequence.seq,

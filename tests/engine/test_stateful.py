@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import count, islice
 from multiprocessing import get_context
 
@@ -114,7 +115,7 @@ class HostileUse(RuleBasedStateMachine):
         self.requests: dict[int, tuple[list[int], Request]] = {}  # by seq
         self.preempted: list[Preempted] = []
         self.judged: set[int] = set()
-        self.numbers = self.searches = self.checked = 0
+        self.numbers = self.searches = self.shadows = self.checked = 0
 
     def tick(self) -> int:
         self.time += 1_000
@@ -176,6 +177,16 @@ class HostileUse(RuleBasedStateMachine):
     def abort(self, which: int) -> None:
         live = [s.number for s in (*self.engine.scheduler.running, *self.engine.scheduler.waiting)]
         assert self.engine.abort(live[which % len(live)] if live else 12_345) == min(1, len(live))
+
+    @rule(which=st.integers(0, 1_000))
+    def shadow(self, which: int) -> None:
+        """Run one of the latest again without drafts; many of them can't be."""
+        number = max(1, self.numbers - which % 8)
+        with suppress(RequestRefused):
+            seq = self.engine.shadow(number)
+            sequence = self.engine.scheduler.shadows[-1]
+            assert sequence.seq == seq and not sequence.request.sampling.speculate
+            self.requests[seq] = sequence.tokens[:], sequence.request
 
     @rule()
     @precondition(lambda self: self.numbers % 7 == 6)
@@ -272,6 +283,8 @@ class HostileUse(RuleBasedStateMachine):
         now = self.engine.settings
         record = self.engine.step()
         rows = unpack(record.rows, ROW)
+        alone = [self.requests[seq][1].number < 0 for seq in rows["seq"].tolist()]
+        assert not any(alone) or len(alone) == 1, "a shadow runs beside others"
         assert int(rows["scheduled"].sum()) <= record.budget.tokens
         assert now.token_budget in (AUTO, record.budget.tokens)
         assert int((rows["scheduled"] > 0).sum()) <= now.max_batch and record.running <= now.max_batch
@@ -294,6 +307,9 @@ class HostileUse(RuleBasedStateMachine):
             self.judged.add(seq)
             if self.reader.ended[seq] not in ("aborted", "beams"):
                 self.judge(seq)
+        for state in record.shadows:
+            assert not state.different and state.equal <= state.tokens
+            self.shadows += state.done and state.equal == state.tokens > 0
 
     def judge(self, seq: int) -> None:
         """Against the model alone: no batch, no cache, no drafts."""
@@ -357,7 +373,7 @@ def test_soak_under_load(seed: int) -> None:
     causes = {event.cause for event in machine.preempted}
     assert causes >= {"kv_blocks", "max_batch", "resize"}
     assert any(event.bytes for event in machine.preempted)
-    assert machine.searches > 5 and machine.reader.copies > 5
+    assert machine.searches > 5 and machine.reader.copies > 5 and machine.shadows
 
 
 @pytest.mark.slow
@@ -375,7 +391,7 @@ def soaked(seed: int) -> int:
 
 def soak(seed: int) -> HostileUse:
     """The same rules at random with a queue that never runs dry, which a minimising search seldom keeps up."""
-    dice = random.Random(seed)
+    dice, more = random.Random(seed), random.Random(seed + 1_000)
     machine = HostileUse()
     machine.build(block_size=8, seed=seed, batch=8, chunked=seed % 2 == 0, blocks=12)
 
@@ -429,6 +445,8 @@ def soak(seed: int) -> HostileUse:
             machine.abort(dice.randrange(100))
         elif roll < 0.85:
             machine.step_that_fails()
+        if more.random() < 0.1:
+            machine.shadow(more.randrange(8))
         machine.everything_holds()
     machine.teardown()
     return machine
