@@ -48,7 +48,7 @@ class Deck(QMainWindow):
     def restyle(self) -> None:
         for dock in self.docks.values():
             dock.restyle()
-        if self._rows is not None:
+        if self._rows is not None and self.filled is None:  # else when the others come back
             self._settle()
         self._name_tabs()
 

@@ -38,6 +38,7 @@ class TitleBar(QWidget):
         super().__init__(parent)
         self.setObjectName("dock_title")
         self._theme = theme
+        self._filled = False
         self._row = QHBoxLayout(self)
         self.title = Elided(theme, "title", "text")
         self.title.set_text(title)
@@ -59,7 +60,8 @@ class TitleBar(QWidget):
         px = self._theme.px
         self._row.setContentsMargins(px(12), px(4), px(4), px(4))
         self._row.setSpacing(px(8))
-        for button, glyph in ((self.fill, Glyph.FILL), (self.close_button, Glyph.CLOSE)):
+        fill = Glyph.UNFILL if self._filled else Glyph.FILL
+        for button, glyph in ((self.fill, fill), (self.close_button, Glyph.CLOSE)):
             button.setIcon(icon(self._theme, glyph, "text_faint"))
             button.setIconSize(QSize(px(12), px(12)))
             button.setFixedSize(px(20), px(20))
@@ -72,7 +74,8 @@ class TitleBar(QWidget):
         self.fit()
 
     def set_filled(self, filled: bool) -> None:
-        self.fill.setIcon(icon(self._theme, Glyph.UNFILL if filled else Glyph.FILL, "text_faint"))
+        self._filled = filled
+        self.restyle()
         self.close_button.setVisible(not filled)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -259,6 +259,12 @@ def distribution(told: Verification) -> str:
     return "after " + ", ".join(parts)
 
 
+def equals(p: float, digits: int = 2) -> str:
+    """'= 0.60', or '> .999' where no more figures are shown."""
+    told = number(p, digits)
+    return f"{told[0]} {told[1:]}" if told[0] in "<>" else f"= {told}"
+
+
 def apart(a: float, b: float) -> int:
     """Digits at which two numbers look as different as they are."""
     return next((digits for digits in (2, 3, 4) if f"{a:.{digits}f}" != f"{b:.{digits}f}"), 5)
@@ -329,7 +335,7 @@ def _test(told: Told, one: Examined, place: int) -> Words:
     odds, draw = chance(one), one.draw or 0.0
     digits = apart(odds, draw)
     ratio = f"{figures(one.p)}/{figures(one.q)}"
-    line = f"accept with probability min(1, {ratio}) = {number(odds, digits)}; drew {number(draw, digits)}"
+    line = f"accept with probability min(1, {ratio}) {equals(odds, digits)}; drew {number(draw, digits)}"
     return Words(line, outcome, "p ≥ q: always accepted" if odds >= 1 else "")
 
 

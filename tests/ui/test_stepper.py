@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QApplication
 from engine.records import ACCEPTED, TOKEN, Abort, Change, Pause, Resume, StepOnce, StepRecord, Watch, unpack
 from tests.support.synthetic import NoProbe, NoWorkload
 from tests.support.verified import words_engine
-from ui.verification import Kind
+from ui.verification import Kind, chips
+from ui.views import verification_strip as strip
 from ui.views.verification import HEADLINE
 from ui.window import Window
 
@@ -329,3 +330,39 @@ def test_it_draws_at_any_size(qtbot, size, scale):
             view._go(1)
         view.grab()
         assert size[0] < 200 or view.rect().contains(view.forward.geometry())
+
+
+def test_larger_text_keeps_it_filled(qtbot, live):
+    def sign():
+        return live.window.deck.docks["verification"].bar.fill.icon().pixmap(32).toImage()
+
+    filled = sign()
+    qtbot.keyClick(live.view, Qt.Key.Key_Plus)
+    qtbot.keyClick(live.view, Qt.Key.Key_Plus)
+    live.frame()
+    assert sign() == filled
+    assert live.window.theme.scale == 1.5 and live.window.deck.filled == "verification" and live.view.isVisible()
+    live.window.fill("verification")
+    live.frame()
+    assert live.window.deck.filled is None and not live.view.isVisible()
+
+
+def test_long_drafts_show_the_chip_that_it_is_about(qtbot):
+    live = Live(qtbot, size=(960, 600), heat=1.0, sharpness=3.0)
+    live.send(Change, changes={"draft_length": 16})
+    live.frame(3)
+    live.window.fill("verification")
+    live.frame()
+    press(qtbot, live, Qt.Key.Key_Right)
+    view, walk = live.view, live.view.stepper.walk
+    while not walk.over:
+        found = chips(walk)
+        widths = [strip._width(view._look, chip) for chip in found]
+        room, gap = view._inner().width(), view._look.px(6)
+        first, last = strip._in_sight(widths, gap, room, 40, strip._focus(found))
+        assert sum(widths[first:last]) + gap * (last - first) <= room
+        current = [place for place, chip in enumerate(found) if chip.current]
+        assert all(first <= place < last for place in current)
+        view.grab()
+        press(qtbot, live, Qt.Key.Key_Right)
+    assert len(walk.told.drafted) > 10

@@ -13,6 +13,7 @@ from ui.verification import (
     apart,
     chips,
     distribution,
+    equals,
     figures,
     number,
     rows,
@@ -151,6 +152,7 @@ def test_numbers_are_as_long_as_they_must_be():
     assert [number(p) for p in (0.0, 1.0, 0.412, 0.004, 0.0001)] == ["0.00", "1.00", "0.41", "0.004", "<.001"]
     assert [number(p) for p in (0.994, 0.9962, 0.99999)] == ["0.99", "0.996", ">.999"]
     assert [figures(p) for p in (0.3, 0.0104, 0.00251, 0.9991)] == ["0.30", "0.010", "0.0025", "0.9991"]
+    assert [equals(p) for p in (0.6, 0.0001, 0.99999)] == ["= 0.60", "< .001", "> .999"]
     assert apart(0.604, 0.601) == 3 and apart(0.6, 0.4) == 2
 
 

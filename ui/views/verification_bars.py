@@ -6,6 +6,7 @@ Target bars are solid, draft bars hatched one way, what is left over cross-hatch
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 
 from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPainter, QPen
@@ -77,7 +78,8 @@ def draw(
             told = row.left if column.kind == "left" else row.q if column.kind == "q" else row.p
             ink = look.color("text" if told > 0 and not row.others else "text_faint")
             where = QRect(edge.right() - value, y, value - look.px(6), pitch)
-            write(painter, where, number(told) if told else "0", look.font("brand"), ink, RIGHT)
+            if not isnan(told):
+                write(painter, where, number(told) if told else "0", look.font("brand"), ink, RIGHT)
         y += pitch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QRect, Qt
@@ -66,7 +67,11 @@ class Page:
     def _draft(self, painter: QPainter, area: QRect, look: Look) -> None:
         told = self.walk.told
         drafted = [Row(one.text, 0.0, one.q, 0.0, 0.0) for one in told.drafted]
-        drafted = drafted[: bars.fitting(look, area.height())]
+        fits = bars.fitting(look, area.height())
+        if len(drafted) > fits > 0:
+            more = f"and {len(drafted) - fits + 1} more"
+            drafted = [*drafted[: fits - 1], Row(more, math.nan, math.nan, math.nan, 0.0, others=True)]
+        drafted = drafted[:fits]
         columns = [Column("q", f"{METHODS.get(told.method, told.method)}: probability q of each token it proposes")]
         if drafted:
             box = _centred(area, bars.height(look, len(drafted)))
@@ -105,7 +110,10 @@ class Page:
         if stage.kind is Kind.BONUS:
             return [Column("p", target)]
         if stage.kind is Kind.LEFTOVER and not told.verification.greedy:
-            return [Column("over", "p, hatched: what it has over q (outlined)"), Column("left", "max(0, p − q), renormalised")]
+            return [
+                Column("over", "p, hatched: what it has over q (outlined)"),
+                Column("left", "max(0, p − q), renormalised"),
+            ]
         draft = "draft q: it gives one token" if told.verification.certain else "draft q"
         return [Column("p", target), Column("q", draft)]
 

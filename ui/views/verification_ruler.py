@@ -7,7 +7,7 @@ from PySide6.QtGui import QPainter, QPen, QPolygon
 
 from ui.paint.labels import CENTER, RIGHT, advance, put, write
 from ui.paint.labels import LEFT as AT_LEFT
-from ui.verification import ACCEPT, REJECT, Row, apart, number
+from ui.verification import ACCEPT, REJECT, Row, apart, equals, number
 from ui.views.verification_bars import shown
 from ui.views.verification_look import LEFT, TARGET, Look, hatch
 
@@ -42,7 +42,7 @@ def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float) -
         _name(painter, box, look, texts, "text" if hit else token, x, token == "rejected")
     painter.setPen(QPen(look.color("text"), look.size * 2.5))
     painter.drawLine(edge, bar.top(), edge, bar.bottom() + look.px(4))
-    _scale(painter, bar, look, odds, f"p/q = {number(odds, digits)}" if odds < 1 else "")
+    _scale(painter, bar, look, odds, f"p/q {equals(odds, digits)}" if odds < 1 else "")
     _needle(painter, bar, look, draw, f"drew {number(draw, digits)}", "text")
 
 

@@ -20,20 +20,48 @@ def height(look: Look) -> int:
 
 
 def draw(painter: QPainter, area: QRect, look: Look, before: str, chips: list[Chip]) -> None:
-    tall = look.line("brand") + look.px(14)
+    tall, gap = look.line("brand") + look.px(14), look.px(6)
     widths = [_width(look, chip) for chip in chips]
-    gap = look.px(6)
-    needed = sum(widths) + gap * len(widths)
-    room = max(area.width() - needed, 0)
-    text = _tail(look, " ".join(before.split()), min(room, int(area.width() * _TEXT)))
+    first, last = _in_sight(widths, gap, area.width(), 2 * look.advance("brand", "+16"), _focus(chips))
     x = area.left()
+    room = area.width() - sum(widths) - gap * len(widths)
+    text = _tail(look, " ".join(before.split()), min(room, int(area.width() * _TEXT))) if room > 0 else ""
+    if first:
+        text = f"+{first}"
+    font = look.font("brand")
     if text:
-        x += put(painter, x, area.top(), tall, text, look.font("brand"), look.color("text_dim")) + look.px(8)
-    scale = min(1.0, (area.right() - x - gap * len(chips)) / max(1, sum(widths)))
-    for chip, width in zip(chips, widths, strict=True):
-        width = int(width * scale)
+        x += put(painter, x, area.top(), tall, text, font, look.color("text_dim")) + look.px(8)
+    for chip, width in zip(chips[first:last], widths[first:last], strict=True):
         _draw(painter, QRect(x, area.top(), width, tall), look, chip)
         x += width + gap
+    if last < len(chips):
+        rest = QRect(x, area.top(), area.right() - x, tall)
+        write(painter, rest, f"+{len(chips) - last}", font, look.color("text_dim"))
+
+
+def _focus(chips: list[Chip]) -> int:
+    """The chip that must be in sight: the current one, else the last that was decided, else the first."""
+    current = [place for place, chip in enumerate(chips) if chip.current]
+    decided = [place for place, chip in enumerate(chips) if chip.symbol]
+    return [0, *decided, *current][-1]
+
+
+def _in_sight(widths: list[int], gap: int, room: int, marks: int, focus: int) -> tuple[int, int]:
+    """First and last + 1 of the chips shown around one of them; `marks`: pixels for how many are left out."""
+    if sum(widths) + gap * len(widths) <= room:
+        return 0, len(widths)
+    room -= marks + gap
+    first, last = focus, focus + 1
+    used = widths[focus] + gap if widths else 0
+    while True:
+        # what comes next is worth more than what was
+        if last < len(widths) and used + widths[last] + gap <= room:
+            used, last = used + widths[last] + gap, last + 1
+        elif first and used + widths[first - 1] + gap <= room:
+            first -= 1
+            used += widths[first] + gap
+        else:
+            return first, last
 
 
 def _words(chip: Chip) -> str:
@@ -42,7 +70,7 @@ def _words(chip: Chip) -> str:
 
 def _width(look: Look, chip: Chip) -> int:
     symbol = look.advance("brand", "✓ ")
-    return min(look.px(_LONGEST), look.advance("brand", _words(chip)) + symbol + look.px(26))
+    return min(look.px(_LONGEST), look.advance("brand", _words(chip)) + symbol + look.px(28))
 
 
 def _draw(painter: QPainter, box: QRect, look: Look, chip: Chip) -> None:
