@@ -18,8 +18,9 @@ from engine import drafters
 from engine.build import build
 from engine.config import EngineConfig, LiveSettings, SettingRefused
 from engine.core import Engine
+from engine.loop import Loop
 from engine.model.cache import no_progress
-from engine.records import ROW, TOKEN, Request, unpack
+from engine.records import ROW, TOKEN, Ack, Change, Request, StepRecord, Submit, unpack
 from tests.support import oracle, tiny_models
 from tests.support.tiny_directory import make_directory
 
@@ -232,6 +233,27 @@ def test_no_file_no_name_and_a_wrong_format_are_refused(engine, models, tmp_path
     (tmp_path / "strange" / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
     found = refusal(engine, draft_method="model", draft_model=str(tmp_path / "strange"))
     assert "'mamba' in config.json is not supported" in str(found)
+
+
+def test_a_running_loop_answers_and_goes_on(engine, models, tmp_path) -> None:
+    sent: list[object] = []
+    engine.change({"draft_method": "ngram"})
+    loop = Loop(engine, lambda request: request.token_ids, sent.append)
+    loop.handle(Submit(id=1, request=Request(number=88, token_ids=[1, 2, 3], max_tokens=12, ignore_eos=True)))
+    loop.turn()
+    for number, name in enumerate((tmp_path / "nowhere", models["other"], models["narrow"]), 2):
+        loop.handle(Change(id=number, changes={"draft_method": "model", "draft_model": str(name)}))
+        loop.turn()
+    while engine.has_work:
+        loop.turn()
+    acks = {message.id: message for message in sent if isinstance(message, Ack)}
+    assert [(ack.ok, ack.key) for ack in acks.values()] == [
+        (True, ""), (False, "draft_model"), (False, "draft_model"), (True, ""),
+    ]  # fmt: skip
+    assert acks[3].settings.draft_method == "ngram" and acks[4].settings.draft_method == "model"
+    steps = [message for message in sent if isinstance(message, StepRecord)]
+    assert sum(len(unpack(record.emitted, TOKEN)) for record in steps) == 12
+    assert any(record.settings.draft_method == "model" and len(record.drafts) for record in steps)
 
 
 def test_a_draft_that_memory_has_no_room_for_is_refused(engine, models, monkeypatch) -> None:
