@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from engine.records import SAMPLED
 from engine.runner.batch import ScheduledRow
 from engine.sampler import Outcome, Sampler, SampleRow
 from engine.sequence import Sequence
+from engine.speculation.accept import ExactRule
 
 if TYPE_CHECKING:
     import torch
@@ -37,14 +39,19 @@ class Decided:
 
 
 def decide(
-    sampler: Sampler, logits: torch.Tensor | None, rows: Rows[ScheduledRow], q: Mapping[int, torch.Tensor] = NO_Q
+    sampler: Sampler,
+    logits: torch.Tensor | None,
+    rows: Rows[ScheduledRow],
+    q: Mapping[int, torch.Tensor] = NO_Q,
+    rule: ExactRule | None = None,
 ) -> Decided:
     """logits (N, vocabulary) are those of `rows`, in order; `q`: by sequence, what its drafts were drawn from, where
-    they were. Raises BadLogits."""
+    they were; `rule` as `Sampler.sample` has it. Raises BadLogits."""
     if logits is None:
         return Decided({})
+    sample = sampler.sample if rule is None else partial(sampler.sample, rule=rule)
     if all(row.sequence.group is None for row in rows):
-        outcomes = sampler.sample(logits, [sample_row(row.sequence, row.drafts, q) for row in rows])
+        outcomes = sample(logits, [sample_row(row.sequence, row.drafts, q) for row in rows])
         return Decided({row.sequence.seq: outcome for row, outcome in zip(rows, outcomes, strict=True)})
     asked: list[SampleRow] = []
     seqs: list[int] = []
@@ -62,7 +69,7 @@ def decide(
             asked.append(sample_row(drawn, row.drafts, q, len(sequence.tokens)))
             seqs.append(drawn.seq)
             taken += range(first, first + len(row.drafts) + 1)
-    decided = Decided(dict(zip(seqs, sampler.sample(logits[taken], asked), strict=True)), samples)
+    decided = Decided(dict(zip(seqs, sample(logits[taken], asked), strict=True)), samples)
     for group, places in lanes.values():
         decided.searches.append((group, _search(group, places, logits, decided.outcomes)))
     return decided

@@ -81,6 +81,12 @@ class StepCost:
         """(4) ms."""
         return self._prices.copy()
 
+    @property
+    def line(self) -> tuple[float, float]:
+        """ms of a step, and of each token of it whose logits are wanted."""
+        step, token, logits, _ = self._prices.tolist()
+        return step, token + logits
+
     def expected(self, work: Work) -> float:
         """ms."""
         return float(self._prices @ work)

@@ -96,14 +96,14 @@ class Engine:
         self._live: dict[int, list[Sequence]] = {}  # unfinished ones, by request number
         self._last_seq = 0
         self._seed = seed
-        self._drafting = Drafting(proposers, settings)
+        self._auto = AutoBudget() if budget is None else budget
+        self._drafting = Drafting(proposers, settings, lambda: self._auto.cost.line)
         self._monotonic = clock
         self._held = 0  # ns paused or held back
         self._watch = Watch(sampler, self.texts)
         self._shadows = Shadows(self.texts)
         self._forking = Forking(self.scheduler, self.texts, self._events)
         self._copier = Copier(self.pool, self.host, clock)
-        self._auto = AutoBudget() if budget is None else budget
         self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
@@ -257,7 +257,7 @@ class Engine:
             logits = self.runner.execute(batch) if batch else None
             forwarded = self._monotonic()
             asked = [row for row in plan.rows if row.wants_logits]
-            decided = decide(self.sampler, logits, asked, self._drafting.q)
+            decided = decide(self.sampler, logits, asked, self._drafting.q, self._drafting.rule)
         except BaseException:
             for row in plan.rows:
                 self.scheduler.tidy(row.sequence)
@@ -284,6 +284,7 @@ class Engine:
         )
         if batch:
             self._auto.learn(work_of(batch), timing.total - timing.swap)  # copies say nothing of tokens
+            self._drafting.took(timing, len(batch.tokens), len(batch.logit_index))
         return StepRecord(
             v=records.SCHEMA,
             step=self.last_step,

@@ -93,8 +93,11 @@ class Sampler:
         self.vocabulary = vocabulary
         self._rule = rule or ExactRule()
 
-    def sample(self, logits: torch.Tensor, rows: list[SampleRow]) -> list[Outcome]:
-        """logits (N, vocabulary) with N = Σ (drafts + 1), rows in order. Raises BadLogits."""
+    def sample(
+        self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None
+    ) -> list[Outcome]:
+        """logits (N, vocabulary) with N = Σ (drafts + 1), rows in order. `rule`: what decides of all drafts in this
+        pass, those of greedy rows too, instead of the sampler's own. Raises BadLogits."""
         wanted = sum(len(row.drafts) + 1 for row in rows)
         if logits.shape != (wanted, self.vocabulary):
             raise ValueError(f"logits {tuple(logits.shape)} for {wanted} rows of {self.vocabulary}")
@@ -108,9 +111,9 @@ class Sampler:
             if row.greedy:
                 ours = slice(starts[i], starts[i] + len(row.drafts) + 1)
                 found = best[ours] if row.penalties is None else likeliest(_penalised(logits[ours], [row]))
-                outcomes[i] = _outcome(row, _decide_greedy(row, found))
+                outcomes[i] = _outcome(row, _decide_greedy(row, found, rule))
         for group in _groups(sampled, rows, max(1, _CHUNK // self.vocabulary)):
-            decisions = self._decide_sampled(logits, [rows[i] for i in group], starts[group])
+            decisions = self._decide_sampled(logits, [rows[i] for i in group], starts[group], rule or self._rule)
             for i, decision in zip(group, decisions, strict=True):
                 outcomes[i] = _outcome(rows[i], decision)
         return [outcome for outcome in outcomes if outcome is not None]
@@ -140,7 +143,7 @@ class Sampler:
         return self._residual(p[None], drafted, q)[0]
 
     def _decide_sampled(
-        self, logits: torch.Tensor, rows: list[SampleRow], starts: NDArray[np.int64]
+        self, logits: torch.Tensor, rows: list[SampleRow], starts: NDArray[np.int64], rule: ExactRule
     ) -> list[_Decision]:
         """Rows with temperature > 0. One pass over the vocabulary for all, none in Python."""
         lengths = np.array([len(row.drafts) for row in rows])
@@ -166,7 +169,7 @@ class Sampler:
         seeds = seeds_array([row.seed for row in rows])
         positions = np.array([row.position for row in rows])
         draws = uniform(seeds[:, None], positions[:, None] + np.arange(gamma), ACCEPT)
-        accepted = leading(self._rule.accepts(p, q, draws) & real)
+        accepted = leading(rule.accepts(p, q, draws) & real)
 
         # the ending token of each row, from p or from the residual
         rejected = accepted < lengths
@@ -266,11 +269,17 @@ def _penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
     return penalise(logits, places) if places else logits
 
 
-def _decide_greedy(row: SampleRow, best: NDArray[np.int64]) -> _Decision:
-    """One-hot p: a draft is accepted when it is the likeliest token, without a draw."""
+def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | None) -> _Decision:
+    """One-hot p: a draft is accepted when it is the likeliest token, without a draw; or as `rule` has it."""
     drafts = row.drafts
     equal = [int(token == ours) for token, ours in zip(drafts, best.tolist(), strict=False)]
     accepted = equal.index(0) if 0 in equal else len(drafts)
+    draws = [math.nan] * len(drafts)
+    if rule is not None and drafts:
+        uniforms = uniform(seeds_array([row.seed]), row.position + np.arange(len(drafts)), ACCEPT)
+        draws = uniforms.tolist()
+        p = np.array(equal, dtype=np.float64)
+        accepted = int(leading(rule.accepts(p, np.ones(len(drafts)), uniforms)[None])[0])
     return _Decision(
         accepted=accepted,
         last=int(best[accepted]),
@@ -279,7 +288,7 @@ def _decide_greedy(row: SampleRow, best: NDArray[np.int64]) -> _Decision:
         last_draw=math.nan,
         p=[float(e) for e in equal],
         q=[1.0] * len(drafts) if row.q_rows is None else _draft_probabilities(row),
-        draws=[math.nan] * len(drafts),
+        draws=draws,
     )
 
 

@@ -18,6 +18,7 @@ LEAST = 4  # tokens that must match
 
 class MixedProposer:
     watches = True
+    looks_up = True
 
     def __init__(self, suffix: SuffixProposer, head: Proposer, least: int = LEAST):
         self._suffix, self._head, self._least = suffix, head, least
@@ -26,8 +27,7 @@ class MixedProposer:
     def propose(self, asks: list[Ask]) -> Drafts:
         found = self._suffix.propose(asks)
         tokens, q = list(found.tokens), dict(found.q)
-        matched = {i: n for i, n in found.matched.items() if n >= self._least}
-        rest = [i for i in range(len(asks)) if i not in matched]
+        rest = [i for i, ask in enumerate(asks) if found.matched.get(i, 0) < self._least and ask.limit]
         if rest:
             guessed = self._head.propose([asks[i] for i in rest])
             for place, i in enumerate(rest):
@@ -35,8 +35,7 @@ class MixedProposer:
                     tokens[i] = guessed.tokens[place]
                     if place in guessed.q:
                         q[i] = guessed.q[place]
-                elif tokens[i]:  # a short match is better than none
-                    matched[i] = found.matched[i]
+        matched = {i: n for i, n in found.matched.items() if tokens[i] is found.tokens[i]}  # short ones if nothing else
         return Drafts(tokens, q, matched)
 
     def see(self, seqs: Sequence[int], outcomes: Sequence[Outcome], hidden: torch.Tensor) -> None:

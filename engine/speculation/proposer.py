@@ -21,12 +21,14 @@ from engine.sampler import Outcome, SampleRow
 class Ask(msgspec.Struct, gc=False):
     """A draft of at most `limit` tokens, at least 1, that may follow `tokens`: prompt and output of sequence `seq` so
     far. The list is the sequence's own: neither kept nor changed. Between two asks for one sequence it only grows, at
-    its end. `params`: how its tokens are drawn from the target."""
+    its end. `params`: how its tokens are drawn from the target. `most`: tokens of a draft that is looked up and costs
+    nothing; `limit` can be less, and 0, where each token of a model's draft must pay. 0: as `limit`."""
 
     seq: int
     tokens: list[int]
     limit: int
     params: SampleRow
+    most: int = 0
 
 
 @dataclass(slots=True)
@@ -34,7 +36,8 @@ class Drafts:
     """One draft for each ask, in order; a draft may be shorter than asked for, or empty.
 
     `q`: by place among the asks, the distributions (len(draft), vocabulary) that the tokens were drawn from, on the
-    device of the target's logits; a draft that isn't named was deterministic, q = 1 at each of its tokens.
+    device of the target's logits; a draft that isn't named was deterministic, q = 1 at each of its tokens. A token that
+    was drawn is left out only with a reason from before it was drawn: what is kept for what it is wasn't drawn from q.
     `matched`: by place, of a draft that was looked up how many tokens matched before it. How often such drafts are
     right is measured apart.
     """
@@ -46,7 +49,8 @@ class Drafts:
 
 class Proposer(Protocol):
     """`watches`: it wants to `see` every pass, drafts or no drafts. One that holds much in memory, beyond what is the
-    target's, says how much: `bytes`."""
+    target's, says how much: `bytes`. One that looks a part of its drafts up says so, `looks_up`: it is
+    asked with limits of 0 too, for what it finds."""
 
     watches: bool
 
@@ -71,10 +75,11 @@ class Lookup(ABC):
     """A deterministic proposer that looks at each sequence by itself and at no model."""
 
     watches = False
+    looks_up = True
 
     def propose(self, asks: list[Ask]) -> Drafts:
         follow, matched = self.follow, self.matched
-        tokens = [follow(ask.seq, ask.tokens, ask.limit) for ask in asks]
+        tokens = [follow(ask.seq, ask.tokens, ask.most or ask.limit) for ask in asks]
         return Drafts(tokens, matched={i: n for i, ask in enumerate(asks) if tokens[i] and (n := matched(ask.seq))})
 
     @abstractmethod
