@@ -207,21 +207,23 @@ def _share(value: float) -> str:
 def trouble(
     settings: LiveSettings, figures: Payoff, refusal: Ack | None = None, absent: Mapping[str, str] | None = None,
     asked: str = "",
-) -> tuple[str, str] | None:
-    """What must be said loudly: headline and remedy. A draft that was refused, that the engine was started with and
-    hasn't, or that never fits. `absent`: methods that can't be had; `asked`: the one the engine was started with."""
+) -> tuple[str, str, str] | None:
+    """What must be said loudly: headline, remedy, and the token of its colour. A draft that was refused, that the
+    engine was started with and hasn't, or that never fits. `absent`: methods that can't be had; `asked`: the one the
+    engine was started with."""
     if refusal is not None:
-        return "Draft refused", refusal.message
+        return "Draft refused", refusal.message, "danger"
     why = (absent or {}).get(asked)
     if why is not None and settings.draft_method != asked:
-        return f"No {METHODS.get(asked, asked)} here", why
+        return f"No {METHODS.get(asked, asked)} here", why, "danger"
     name = METHODS.get(settings.draft_method, settings.draft_method)
     remedy = REMEDIES.get(settings.draft_method, REMEDY)
     if figures.state == "no_matches" and figures.steps >= MANY:
-        return f"The {name} draft never matches", f"nothing proposed in {count(figures.steps, 'step')}; {remedy}"
+        told = f"nothing proposed in {count(figures.steps, 'step')}; {remedy}"
+        return f"The {name} draft never matches", told, "warning"
     if figures.hopeless:
         told = f"α is {figures.alpha:.2f} over {passes(figures.passes)}"
-        return f"The {name} draft never fits", f"{told}: every pass verifies rejected work; {remedy}"
+        return f"The {name} draft never fits", f"{told}: every pass verifies rejected work; {remedy}", "warning"
     return None
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from engine.config import LiveSettings
 from tests.support.synthetic import SyntheticSource
-from ui.crossover import ADAPTIVE, LEAST, Crossover, bucket
+from ui.crossover import ADAPTIVE, LEAST, Cell, Crossover, bucket
 from ui.mirror import Mirror
+from ui.views.crossover_chart import axes, told
 
 MS = 1_000_000
 
@@ -82,6 +83,20 @@ def test_kinds_of_drafts_are_kept_apart_and_plain_steps_serve_all():
     assert chart.cells(live(draft_method="head"))[4, 1].speedup == pytest.approx(2.0)
     assert chart.cells(live(simulated_acceptance=(0.8,)))[4, 1].speedup == pytest.approx(4.0)
     assert chart.cells(live(draft_method="suffix")) == {}
+
+
+def test_the_axes_hold_what_was_tried_and_what_is_worth_trying():
+    columns, rows = axes({}, None)
+    assert columns == [1, 2, 3, 4, 5, 6, 7, 8] and rows == [32, 16, 8, 4, 2, 1]
+    columns, rows = axes({(12, 64): Cell(1.2, 9, 9)}, (ADAPTIVE, 1))
+    assert columns == [*range(1, 13), ADAPTIVE] and rows[0] == 64
+
+
+def test_a_cell_tells_what_it_rests_on_or_what_it_lacks():
+    assert "not tried yet. Set it, and let 8 sequences decode" in told(4, 8, None)
+    assert "Measure makes some" in told(4, 8, Cell(None, 3, 0))
+    words = told(ADAPTIVE, 8, Cell(1.42, 312, 96))
+    assert "<b>1.42×</b>" in words and "96 without drafts" in words
 
 
 def test_the_mirror_fills_it_step_by_step_and_another_model_empties_it():

@@ -140,13 +140,13 @@ REFUSED = Ack(id=1, ok=False, step=3, key="draft_model", message="its vocabulary
 
 
 def test_a_refused_draft_is_told_before_anything_else():
-    assert draft_words.trouble(LiveSettings(), Payoff(state="known"), REFUSED) == ("Draft refused", REFUSED.message)
+    assert draft_words.trouble(LiveSettings(), Payoff(state="known"), REFUSED)[:2] == ("Draft refused", REFUSED.message)
 
 
 def test_a_draft_that_could_not_be_had_is_told_until_another_is_chosen():
     absent = {"head": "its weights don't fit this model"}
     found = draft_words.trouble(LiveSettings(), Payoff(state="known"), None, absent, "head")
-    assert found == ("No trained head here", absent["head"])
+    assert found == ("No trained head here", absent["head"], "danger")
     assert draft_words.trouble(LiveSettings(), Payoff(state="known"), None, absent, "ngram") is None
 
 

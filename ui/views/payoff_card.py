@@ -49,7 +49,7 @@ def draw(
     pad = theme.px(10)
     room = inner.width() - 2 * pad - spare
     wide = view.advance(said.headline, role) + theme.px(14)
-    tag = view.source_of(figures.plain_from) if figures.ratio is not None and said.tone != "danger" else ""
+    tag = view.source_of(figures.plain_from) if figures.ratio is not None and said.tone in ("", "simulated") else ""
     tag_width = view.advance(tag) + line + theme.px(8) if tag else 0
     beside = room - wide - tag_width >= theme.px(220)
     text_width = room - wide - tag_width if beside else room

@@ -140,8 +140,8 @@ class SpeculationView(PaintedView):
         if band and inner.height() < px(170):  # no room for both: what is wrong comes first
             assert said.loud is not None
             band = 0
-            if said.loud[2] == "danger":
-                said = Said(said.loud[0], said.loud[1], said.loud, tone="danger")
+            if said.loud[2] != "simulated":
+                said = Said(said.loud[0], said.loud[1], said.loud, tone=said.loud[2])
         spare = self._button_room(inner)
         if band and staged:
             payoff_card.draw_band(self, painter, QRect(inner.left(), inner.top(), inner.width(), band), said)

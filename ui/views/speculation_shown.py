@@ -110,7 +110,7 @@ def _loud(context: ViewContext, settings: LiveSettings, figures: Payoff) -> tupl
     mirror, ready = context.mirror, context.mirror.ready
     absent, asked = (ready.absent_drafts, ready.config.settings.draft_method) if ready else ({}, "")
     if (found := draft_words.trouble(settings, figures, mirror.draft_refused, absent, asked)) is not None:
-        return *found, "danger"
+        return found
     if mirror.alternation.refused:
         return "Can't measure", mirror.alternation.refused, "danger"
     if settings.simulated_acceptance:
