@@ -247,16 +247,16 @@ def quoted(text: str) -> str:
 
 def distribution(told: Verification) -> str:
     """What was done to the model's own distribution before it decided."""
-    if told.greedy:
-        return "the model's own at temperature 1"
-    own, parts = told.sampling, []
-    parts += [f"temperature {own.temperature:g}"]
-    parts += [f"top-k {own.top_k}"] if own.top_k else []
-    parts += [f"top-p {own.top_p:g}"] if own.top_p is not None and own.top_p < 1 else []
-    parts += [f"min-p {own.min_p:g}"] if own.min_p else []
+    own = told.sampling
+    parts = [] if told.greedy else [f"temperature {own.temperature:g}"]
+    if not told.greedy:
+        parts += [f"top-k {own.top_k}"] if own.top_k else []
+        parts += [f"top-p {own.top_p:g}"] if own.top_p is not None and own.top_p < 1 else []
+        parts += [f"min-p {own.min_p:g}"] if own.min_p else []
     if own.presence_penalty or own.frequency_penalty or own.repetition_penalty not in (None, 1.0):
         parts.append("penalties")
-    return "after " + ", ".join(parts)
+    after = "after " + ", ".join(parts) if parts else ""
+    return " ".join(["the model's own at temperature 1", after]).strip() if told.greedy else after
 
 
 def equals(p: float, digits: int = 2) -> str:
@@ -270,8 +270,11 @@ def apart(a: float, b: float) -> int:
     return next((digits for digits in (2, 3, 4) if f"{a:.{digits}f}" != f"{b:.{digits}f}"), 5)
 
 
-def chance(one: Examined) -> float:
-    """How likely the drafted token was to be accepted."""
+def chance(told: Told, place: int) -> float:
+    """How likely the drafted token at a place of the verification was to be accepted: min(1, p/q), or the rate set."""
+    if told.simulated:
+        return told.simulated[min(place, len(told.simulated) - 1)]
+    one = told.verification.positions[place]
     return accept_probability(one.p, one.q) if one.q > 0 else 1.0
 
 
@@ -324,18 +327,18 @@ def _draft(told: Told) -> Words:
 def _test(told: Told, one: Examined, place: int) -> Words:
     accepted = one.verdict == ACCEPTED
     outcome = "accepted" if accepted else "rejected"
+    odds, draw = chance(told, place), one.draw or 0.0
+    digits = apart(odds, draw)
+    drew = f"; drew {number(draw, digits)}" if one.draw is not None else ""
     if told.simulated:
-        rate = told.simulated[min(place, len(told.simulated) - 1)]
-        return Words(f"simulated: accepted at the rate set for it, {number(rate)}, whatever p and q are", outcome,
-                     "the text means nothing while acceptance is simulated")  # fmt: skip
+        line = f"simulated: accepted at the rate set for it, {number(odds, digits)}, whatever p and q are{drew}"
+        return Words(line, outcome, "the text means nothing while acceptance is simulated")
     if told.verification.greedy:
         best = one.candidates[0]
         why = "it is" if accepted else f"{quoted(best.text)} is likelier"
         return Words(f"greedy: accepted if the draft is the likeliest; {why}", outcome, "no draw is needed")
-    odds, draw = chance(one), one.draw or 0.0
-    digits = apart(odds, draw)
     ratio = f"{figures(one.p)}/{figures(one.q)}"
-    line = f"accept with probability min(1, {ratio}) {equals(odds, digits)}; drew {number(draw, digits)}"
+    line = f"accept with probability min(1, {ratio}) {equals(odds, digits)}{drew}"
     return Words(line, outcome, "p ≥ q: always accepted" if odds >= 1 else "")
 
 

@@ -26,9 +26,10 @@ from engine.records import (
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
 from engine.speculation.proposer import Proposer
-from tests.support.fake_drafter import BlurredDrafter
+from tests.support.drafters import TableDrafter
 from tests.support.fake_runner import FakeRunner, TableModel, settings
 from tests.support.fake_texts import LetterTexts
+from tests.support.verified import blurred
 
 V = 12
 PROMPT = [1, 2, 3, 4, 1, 2, 3]
@@ -39,7 +40,7 @@ def build(drafter: str = "drawn", sharpness: float = 1.5, heat: float = 2.5) -> 
     now = settings(draft_length=4, temperature=1.0)
     model = TableModel(V, seed=5, sharpness=sharpness)
     runner = FakeRunner(now.kv_blocks, 8, model)
-    proposer: Proposer = BlurredDrafter(model, heat) if drafter == "drawn" else NgramProposer()
+    proposer: Proposer = TableDrafter(blurred(model, heat)) if drafter == "drawn" else NgramProposer()
     return Engine(
         runner, now, Sampler(V), bounds=runner.bounds(), proposers={"ngram": lambda _: proposer}, texts=LetterTexts()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from copy import copy
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from engine.runner.base import OutOfDeviceMemory
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
 from engine.worker import Built, Progress
-from tests.support.fake_drafter import BlurredDrafter
+from tests.support.drafters import TableDrafter
 from tests.support.fake_runner import FakeRunner, TableModel
 from tests.support.inprocess import InProcessEngine
 
@@ -55,6 +56,13 @@ def encode_request(request: r.Request) -> list[int]:
     return [known.get(word, 0) for word in request.prompt.split()] or [0]
 
 
+def blurred(model: TableModel, heat: float) -> TableModel:
+    """The same model at a higher temperature: its drafts are rejected now and then."""
+    twin = copy(model)
+    twin.table = model.table / heat
+    return twin
+
+
 def words_build(drafter: str = "drawn", sharpness: float = 2.0, heat: float = 1.7):
     """What an in-process engine takes. `drafter`: "drawn" or "certain"; `heat`: how much the drafter blurs."""
 
@@ -63,7 +71,7 @@ def words_build(drafter: str = "drawn", sharpness: float = 2.0, heat: float = 1.
         runner = FakeRunner(config.settings.kv_blocks, config.block_size, model)
         bounds = runner.bounds()
         settings, notices = fit(config.settings, bounds, config.block_size)
-        proposer = BlurredDrafter(model, heat) if drafter == "drawn" else NgramProposer()
+        proposer = TableDrafter(blurred(model, heat)) if drafter == "drawn" else NgramProposer()
         method = "model" if drafter == "drawn" else "ngram"
         engine = Engine(
             runner, settings, Sampler(len(WORDS)), bounds=bounds,

@@ -11,6 +11,7 @@ from ui.verification import (
     Told,
     Walk,
     apart,
+    chance,
     chips,
     distribution,
     equals,
@@ -121,8 +122,9 @@ def test_greedy_needs_no_draw():
 def test_simulated_acceptance_is_said_to_be():
     shown = walk(*REJECTED_WALK, simulated=(0.8, 0.5))
     shown.go(2)
-    assert words(shown).line.startswith("simulated: accepted at the rate set for it, 0.50")
-    assert words(shown).outcome == "rejected"
+    assert words(shown).line == ("simulated: accepted at the rate set for it, 0.50, whatever p and q are; drew 0.61")
+    assert words(shown).outcome == "rejected" and chance(shown.told, 9) == 0.5
+    assert chance(walk(*REJECTED_WALK).told, 1) == pytest.approx(0.6)
 
 
 def test_an_end_is_said_where_it_cut_the_pass():
@@ -164,3 +166,7 @@ def test_what_was_done_to_p_is_named():
     assert said(temperature=1.0, top_k=5, top_p=0.9, min_p=0.1, presence_penalty=0.5) == (
         "after temperature 1, top-k 5, top-p 0.9, min-p 0.1, penalties"
     )
+    own = Whole(seq=1, greedy=True, certain=True, positions=[], sampling=Sampling(temperature=0.0, top_k=5))
+    assert distribution(own) == "the model's own at temperature 1"
+    held = Whole(seq=1, greedy=True, certain=True, positions=[], sampling=Sampling(repetition_penalty=1.2))
+    assert distribution(held) == "the model's own at temperature 1 after penalties"

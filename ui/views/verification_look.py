@@ -45,9 +45,6 @@ class Look:
     def color(self, token: str) -> QColor:
         return self.theme.color(token)
 
-    def pen(self, token: str, width: float = 1) -> QPen:
-        return QPen(self.theme.color(token), max(1.0, width * self.size))
-
 
 def hatch(painter: QPainter, box: QRect, color: QColor, pitch: int, thick: float, up: bool = True) -> None:
     """Diagonal lines in a box: a texture that is told apart without colour."""

@@ -81,7 +81,7 @@ class Page:
         told, stage = self.walk.told, self.walk.stage
         one, greedy = told.verification.positions[stage.place], told.verification.greedy
         number = one.draw if stage.kind is Kind.TEST else told.last.draw
-        drawing = number is not None and not (told.simulated and stage.kind is Kind.TEST)
+        drawing = number is not None
         low = ruler.height(look) if drawing else 0
         gap = look.px(14) if drawing else 0
         fits = min(_MOST, bars.fitting(look, area.height() - low - gap))
@@ -92,13 +92,13 @@ class Page:
         area = _centred(area, min(block, area.height()))
         if shown:
             mark = {Kind.LEFTOVER: REPLACE, Kind.BONUS: EXTRA}.get(stage.kind, "")
-            best = greedy and stage.kind is Kind.TEST
+            best = greedy and stage.kind is Kind.TEST and not told.simulated
             bars.draw(painter, area, look, shown, self._columns(), mark, best=best)
         line = QRect(area.left(), area.bottom() + 1 - low, area.width(), low)
         if not drawing or number is None or line.top() < area.top():
             return
         if stage.kind is Kind.TEST:
-            ruler.test(painter, line, look, chance(one), number)
+            ruler.test(painter, line, look, chance(told, stage.place), number, "rate" if told.simulated else "p/q")
         else:
             kind = "left" if stage.kind is Kind.LEFTOVER else "p"
             every = rows(one, len(one.candidates) + 1)

@@ -22,8 +22,8 @@ def _bar(area: QRect, look: Look) -> QRect:
     return QRect(area.left(), area.top() + look.line("brand") + look.px(12), area.width(), look.px(_BAR))
 
 
-def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float) -> None:
-    """`odds`: the chance to be accepted."""
+def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float, name: str) -> None:
+    """`odds`: the chance to be accepted; `name`: what it is called."""
     bar = _bar(area, look)
     edge = bar.left() + round(bar.width() * odds)
     yes = QRect(bar.left(), bar.top(), edge - bar.left(), bar.height())
@@ -37,12 +37,12 @@ def test(painter: QPainter, area: QRect, look: Look, odds: float, draw: float) -
         painter.fillRect(box, look.theme.mix(token, 0.34 if hit else 0.14))
         if token == "rejected":
             hatch(painter, box, look.theme.mix(token, 0.5), look.px(9), look.size * 1.4)
-        name = "accept" if token == "accepted" else "reject"
-        texts = (f"{sign} {name} {number(share, digits)}", f"{sign} {number(share, digits)}", sign)
+        word = "accept" if token == "accepted" else "reject"
+        texts = (f"{sign} {word} {number(share, digits)}", f"{sign} {number(share, digits)}", sign)
         _name(painter, box, look, texts, "text" if hit else token, x, token == "rejected")
     painter.setPen(QPen(look.color("text"), look.size * 2.5))
     painter.drawLine(edge, bar.top(), edge, bar.bottom() + look.px(4))
-    _scale(painter, bar, look, odds, f"p/q {equals(odds, digits)}" if odds < 1 else "")
+    _scale(painter, bar, look, odds, f"{name} {equals(odds, digits)}" if odds < 1 else "")
     _needle(painter, bar, look, draw, f"drew {number(draw, digits)}", "text")
 
 
