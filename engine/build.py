@@ -31,6 +31,7 @@ from engine.text_streams import TextStreams
 from engine.tokenizer import BadPrompt, Tokenizer
 from engine.worker import Built, Progress
 
+HEADS = ("head", "mixed")  # methods that few models have a trained head for; suffix serves every model
 PROPOSERS = {"ngram": NgramProposer.of, "suffix": SuffixProposer.of}
 
 
@@ -70,8 +71,9 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     try:
         engine = begin(settings)
     except SettingRefused as refusal:  # of the draft: everything else is validated
-        notices.append(f"draft_method is off, not {settings.draft_method}: {refusal}.")
-        engine = begin(msgspec.structs.replace(settings, draft_method="off"))
+        method = "suffix" if settings.draft_method in HEADS else "off"
+        notices.append(f"draft_method is {method}, not {settings.draft_method}: {refusal}.")
+        engine = begin(msgspec.structs.replace(settings, draft_method=method))
     drafters.progress = no_progress
     ready = Ready(
         v=SCHEMA,
