@@ -1,7 +1,8 @@
 """Text that a model writes itself, with the hidden states that it wrote it from: what a draft head is trained on.
 
-First the model asks itself: given its chat template up to where a user speaks, it samples what users say (as Magpie
-does, Xu et al. 2406.08464). Then it answers each, part of the answers greedily and part sampled. Of every output token
+First the model asks itself: given its chat template up to where a user speaks, and for half of them a first word or two
+so that the kinds of questions are mixed, it samples what users say (as Magpie does, Xu et al. 2406.08464). Then it
+answers each, part of the answers greedily and part sampled. Of every output token
 are kept the hidden state that it was chosen from (before the final norm) and the likeliest tokens there with their
 probabilities, which the head is taught to agree with. No text from elsewhere is read, so what the head is later
 measured on isn't in it, unless the model happened to ask just that.
@@ -39,6 +40,14 @@ GREEDY = 0.6  # share of the answers; the others teach what follows where the mo
 # Both by top-k: where many tokens are about as likely, top-p sorts the whole vocabulary for every row.
 COOL = Sampling(temperature=0.8, top_k=50)
 OPEN = Sampling(temperature=1.0, top_k=250)  # of questions
+# Half of the questions begin with one of these: by itself the model mostly asks for favours.
+BEGINNINGS = (
+    "Why", "Why do", "Why is", "How", "How do", "How does", "How can I", "What", "What is", "What are", "What happens",
+    "Which", "When", "Who", "Where", "Explain", "Explain how", "Describe", "Tell me", "Write a", "Write a story about",
+    "Write a Python function that", "Write code that", "Give me", "List", "Name", "Suggest", "Compare", "Plan",
+    "Summarize", "Translate", "Is it", "Can", "Should I", "I have", "I want to", "My", "Imagine", "Help me",
+    "What is the difference between",
+)  # fmt: skip
 TOKEN = np.dtype(
     [("answer", "<i4"), ("position", "<i4"), ("token", "<i4"), ("top", "<i4", (TOP,)), ("p", "<f4", (TOP,))]
 )
@@ -94,10 +103,13 @@ def ask(engine: Engine, words: Tokenizer, count: int, seed: int) -> list[str]:
     """What users might say, by the model's own account, each once."""
     mark = "\ue000"
     text, _, _ = words.render_chat([{"role": "user", "content": mark}]).partition(mark)
-    opening = words.encode(text, add_special=False)
+    openings = [words.encode(text + begun, add_special=False) for begun in ("", *BEGINNINGS)]
+    begun = {}
     for number in range(count):
+        which = (number // 2) % len(BEGINNINGS) + 1 if number % 2 else 0
+        opening = openings[which]
         request = Request(number=number, max_tokens=QUESTION_TOKENS, sampling=_seeded(OPEN, seed + number))
-        engine.submit(number, opening, request)
+        begun[engine.submit(number, opening, request)] = ("", *BEGINNINGS)[which]
     said: dict[str, None] = {}
     told = time.monotonic()
     pieces: dict[int, list[int]] = {}
@@ -109,7 +121,7 @@ def ask(engine: Engine, words: Tokenizer, count: int, seed: int) -> list[str]:
             if isinstance(event, Finished):
                 ids = pieces.pop(event.seq, [])
                 if event.reason == "stop" and len(ids) > 4:  # the last is the end itself
-                    said[words.decode(ids[:-1]).strip()] = None
+                    said[(begun[event.seq] + words.decode(ids[:-1])).strip()] = None
         if time.monotonic() - told > 20:
             told = time.monotonic()
             print(f"{len(said):,} questions, {engine.scheduler.waiting_count:,} to come", flush=True)
