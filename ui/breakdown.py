@@ -145,7 +145,7 @@ def _kv(pool: int, used: int, cached: int, free: int) -> list[Part]:
 
 def _draft(memory: Memory) -> list[Part]:
     """What drafting holds, where a model drafts."""
-    note = "of what drafts: its weights where they aren't the model's, its own KV pool"
+    note = "the draft's weights, where they aren't the model's own, and its KV pool"
     return [Part("draft", "draft", memory.draft, note)] if memory.draft else []
 
 
