@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine import records as r
+from engine.config import EngineConfig
 from engine.core import Engine, RequestRefused
 from engine.records import DECODE, ROW, Aborted, Preempted, Request, Sampling, ShadowState, StepRecord, unpack
 from engine.sampler import Sampler
@@ -14,6 +16,7 @@ from engine.speculation.ngram import NgramProposer
 from engine.texts import NullTexts
 from tests.support.applier import Applier
 from tests.support.fake_runner import FakeRunner, TableModel, settings
+from tests.support.inprocess import InProcessEngine
 
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2]
 
@@ -367,3 +370,25 @@ def test_a_step_of_many_rows_costs_nothing_here():
     shadows = Shadows(NullTexts())
     shadows.see([(1, DECODE, 1, 1, 1, 0, 0, 1)] * 2, 0, 10)
     assert not shadows._alone and not shadows.changed
+
+
+def test_over_the_pipe_it_is_a_command_with_an_answer():
+    engine, seen = InProcessEngine(EngineConfig(settings=settings(max_context=128, kv_blocks=64)), steps_per_poll=9), []
+    command = r.Shadow(id=engine.next_id(), number=7)
+    engine.send(command)
+    seen += engine.poll()
+    refused = next(m for m in seen if isinstance(m, r.Ack))
+    assert refused.id == command.id and not refused.ok and "not among" in refused.message
+    assert not any(isinstance(m, r.Refused) for m in seen), "no request of anybody's was refused"
+    engine.send(r.Submit(id=engine.next_id(), request=ask(7, tokens=12, prompt="abcabcabc")))
+    for _ in range(5):
+        seen += engine.poll()
+    engine.send(r.Shadow(id=engine.next_id(), number=7))
+    for _ in range(5):
+        seen += engine.poll()
+    assert [m.ok for m in seen if isinstance(m, r.Ack)] == [False, True, True]
+    states = [s for m in seen if isinstance(m, StepRecord | r.Between) for s in m.shadows]
+    assert states[-1].done and states[-1].equal == 12
+    engine.send(r.SendKeyframe(id=engine.next_id()))
+    frame = [m for m in engine.poll() if isinstance(m, r.Keyframe)][-1]
+    assert frame.shadows == [states[-1]]

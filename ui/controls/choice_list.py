@@ -32,7 +32,8 @@ class PlainList(QComboBox):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         group = QPalette.ColorGroup.Active if self.isEnabled() else QPalette.ColorGroup.Disabled
         painter.setPen(QPen(self.palette().color(group, QPalette.ColorRole.Text), max(1.5, half / 2.5)))
-        painter.drawPolyline([middle + QPoint(x, y) for x, y in ((-half, -half // 2), (0, half // 2), (half, -half // 2))])
+        corners = (-half, -half // 2), (0, half // 2), (half, -half // 2)
+        painter.drawPolyline([middle + QPoint(x, y) for x, y in corners])
         painter.end()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
