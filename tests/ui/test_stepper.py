@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from engine.records import ACCEPTED, TOKEN, Abort, Change, Pause, Resume, StepOnce, StepRecord, Watch, unpack
 from tests.support.synthetic import NoProbe, NoWorkload
 from tests.support.verified import words_engine
-from ui.verification import Kind, chips
+from ui.verification import Kind, chance, chips, words
 from ui.views import verification_strip as strip
 from ui.views.verification import HEADLINE
 from ui.window import Window
@@ -366,3 +366,23 @@ def test_long_drafts_show_the_chip_that_it_is_about(qtbot):
         view.grab()
         press(qtbot, live, Qt.Key.Key_Right)
     assert len(walk.told.drafted) > 10
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_simulated_acceptance_shows_the_rates_that_decided(qtbot, temperature):
+    live = Live(qtbot, temperature=temperature)
+    live.send(Change, changes={"simulated_acceptance": [0.7, 0.5]})
+    live.frame(3)
+    live.window.fill("verification")
+    live.frame()
+    for _ in range(4):
+        press(qtbot, live, Qt.Key.Key_Right)
+        walk = live.view.stepper.walk
+        assert walk.told.simulated == (0.7, 0.5) and live.view.provenance == "simulated"
+        while not walk.over:
+            press(qtbot, live, Qt.Key.Key_Right)
+            live.view.grab()
+            if walk.stage.kind is Kind.TEST:
+                one = walk.told.verification.positions[walk.stage.place]
+                assert one.draw is None or (one.draw < chance(walk.told, walk.stage.place)) == (one.verdict == ACCEPTED)
+                assert words(walk).line.startswith("simulated: accepted at the rate")
