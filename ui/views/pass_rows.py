@@ -96,7 +96,8 @@ class PassRows:
         told = one.drafts["verdict"].tolist()
         order = reading_order(told)
         entries = one.drafts[["verdict", "p", "q"]].tolist()
-        made = [chip(theme, one.texts[index], *entries[index]) for index in order]
+        brief = box.width() < theme.px(420)
+        made = [chip(theme, one.texts[index], *entries[index], brief) for index in order]
         if box.width() < theme.px(150):  # the symbols alone
             made = [replace(c, text="", note="") for c in made]
         unseen = told.count(DISCARDED)
@@ -122,12 +123,13 @@ class PassRows:
         self.hits.append((room, partial("<p>this pass gave {}</p>".format, explain.count(kept, "token"))))
 
 
-def chip(theme: Theme, text: str, kind: int, p: float, q: float) -> Chip:
-    note = f"p {p:.2f}"
+def chip(theme: Theme, text: str, kind: int, p: float, q: float, brief: bool = False) -> Chip:
+    """`brief`: a shorter note, for rows with little room."""
+    note = f"p {_short(p)}" if brief else f"p {p:.2f}"
     if kind == DISCARDED:
         note = ""
     elif kind in (ACCEPTED, REJECTED) and q != 1:
-        note = f"p {_short(p)} q {_short(q)}"
+        note = f"{_short(p)}/{_short(q)}" if brief else f"p {_short(p)} q {_short(q)}"
     text = explain.visible(text) or "·"
     color = theme.color(COLORS[kind])
     look = LOOKS.get(kind, "outlined")
