@@ -1,4 +1,4 @@
-"""What drafts were drawn from, on its way from the drafter to the acceptance test: no draft is tested with another's."""
+"""What drafts were drawn from, on its way from the drafter to the verdict: no draft is tested with another's."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def test_a_draft_is_tested_with_what_it_was_drawn_from_or_not_at_all():
     while submitted < 60 or engine.has_work:
         if submitted < 60 and rng.random() < 0.3:
             prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(2, 12))]
-            sampling = Sampling(seed=submitted, temperature=rng.choice([0.0, 1.0]), presence_penalty=rng.choice([0, 1.0]))
-            engine.submit(submitted, prompt, Request(number=submitted, max_tokens=30, sampling=sampling))
+            own = Sampling(seed=submitted, temperature=rng.choice([0.0, 1.0]), presence_penalty=rng.choice([0.0, 1.0]))
+            engine.submit(submitted, prompt, Request(number=submitted, max_tokens=30, sampling=own))
             submitted += 1
         if submitted and rng.random() < 0.01:
             engine.abort(rng.randrange(submitted))

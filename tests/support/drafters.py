@@ -1,8 +1,8 @@
-"""Drafters for tests of exactness: a table that draws, any drafter with drafts of uneven length, two side by side."""
+"""Drafters for tests of exactness: a table that draws, any other with drafts of uneven length, or two side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -51,17 +51,17 @@ class TableDrafter(_Drafter):
 
 
 class Uneven(_Drafter):
-    """Another drafter's drafts, at most seq mod `kinds` tokens long: in every pass some rows have none."""
+    """Another drafter's drafts, of each sequence at most `limit` tokens."""
 
-    def __init__(self, drafter: Proposer, kinds: int):
+    def __init__(self, drafter: Proposer, limit: Callable[[int], int]):
         self._drafter = drafter
-        self._kinds = kinds
+        self._limit = limit
 
     def propose(self, asks: list[Ask]) -> Drafts:
         drafts = Drafts([[] for _ in asks])
         places, shorter = [], []
         for place, ask in enumerate(asks):
-            limit = min(ask.limit, ask.seq % self._kinds)
+            limit = min(ask.limit, self._limit(ask.seq))
             if limit:
                 places.append(place)
                 shorter.append(Ask(ask.seq, ask.tokens, limit, ask.params))
