@@ -9,7 +9,8 @@ from PySide6.QtWidgets import QApplication
 from engine.records import ACCEPTED, TOKEN, Abort, Change, Pause, Resume, StepOnce, StepRecord, Watch, unpack
 from tests.support.synthetic import NoProbe, NoWorkload
 from tests.support.verified import words_engine
-from ui.verification import Kind, chance, chips, words
+from ui.verification import Kind, chips
+from ui.verification_words import chance, words
 from ui.views import verification_strip as strip
 from ui.views.verification import HEADLINE
 from ui.window import Window

@@ -6,20 +6,8 @@ import pytest
 
 from engine.records import ACCEPTED, BONUS, DISCARDED, REJECTED, RESAMPLED, Candidate, Drawn, Examined, Sampling
 from engine.records import Verification as Whole
-from ui.verification import (
-    Kind,
-    Told,
-    Walk,
-    apart,
-    chance,
-    chips,
-    distribution,
-    equals,
-    figures,
-    number,
-    rows,
-    words,
-)
+from ui.verification import Kind, Told, Walk, chips, rows
+from ui.verification_words import apart, chance, distribution, equals, figures, number, words
 
 
 def candidate(token: int, p: float, q: float = 0.0, left: float = 0.0, below: float = 0.0) -> Candidate:

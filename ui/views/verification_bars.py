@@ -12,7 +12,8 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QPainter, QPen
 
 from ui.paint.labels import RIGHT, advance, write
-from ui.verification import Row, number
+from ui.verification import Row
+from ui.verification_words import number
 from ui.views.verification_look import DRAFT, LEFT, TARGET, Look, hatch
 
 ROW = 27  # pixels at size 1

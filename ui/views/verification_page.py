@@ -11,22 +11,8 @@ from PySide6.QtGui import QPainter, QPen
 from engine.records import ACCEPTED, BONUS
 from ui import explain
 from ui.paint.labels import CENTER, advance, metrics, put, wrap, write
-from ui.verification import (
-    ACCEPT,
-    EXTRA,
-    METHODS,
-    REJECT,
-    REPLACE,
-    Kind,
-    Row,
-    Walk,
-    Words,
-    chance,
-    chips,
-    distribution,
-    rows,
-    words,
-)
+from ui.verification import ACCEPT, EXTRA, REJECT, REPLACE, Kind, Row, Walk, chips, rows
+from ui.verification_words import METHODS, Words, chance, distribution, words
 from ui.views import verification_bars as bars
 from ui.views import verification_ruler as ruler
 from ui.views import verification_strip as strip

@@ -7,7 +7,8 @@ from PySide6.QtGui import QPainter, QPen, QPolygon
 
 from ui.paint.labels import CENTER, RIGHT, advance, put, write
 from ui.paint.labels import LEFT as AT_LEFT
-from ui.verification import ACCEPT, REJECT, Row, apart, equals, number
+from ui.verification import ACCEPT, REJECT, Row
+from ui.verification_words import apart, equals, number
 from ui.views.verification_bars import shown
 from ui.views.verification_look import LEFT, TARGET, Look, hatch
 
