@@ -13,8 +13,8 @@ from PySide6.QtGui import QColor, QFont, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
 Run = tuple[str, int]  # text, index of its style
-Under = Literal["", "line", "wave"]
-_UNDER = {"line": QTextCharFormat.UnderlineStyle.SingleUnderline, "wave": QTextCharFormat.UnderlineStyle.WaveUnderline}
+Under = Literal["", "line", "dots"]
+_UNDER = {"line": QTextCharFormat.UnderlineStyle.SingleUnderline, "dots": QTextCharFormat.UnderlineStyle.DotLine}
 
 
 def style(color: QColor, tint: QColor | None = None, under: Under = "") -> QTextCharFormat:

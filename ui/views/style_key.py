@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from PySide6.QtCore import QPoint, QRect, QSize
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QRect, QSize
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ui.paint.labels import advance, metrics, put
@@ -67,8 +67,8 @@ class StyleKey(QWidget):
             put(painter, x + self._pad() // 2, box.top(), line, text, font, kind.color)
             if kind.under == "line":
                 painter.fillRect(QRect(x, box.bottom() - theme.px(1), box.width(), max(1, theme.px(1))), kind.color)
-            elif kind.under == "wave":
-                _wave(painter, box, theme, kind.color)
+            elif kind.under == "dots":
+                _dots(painter, box, theme, kind.color)
             x += box.width() + theme.px(10)
         painter.end()
 
@@ -83,9 +83,8 @@ class StyleKey(QWidget):
         return sum(advance(font, text) + self._pad() for text in words) + self._theme.px(10) * (len(words) - 1)
 
 
-def _wave(painter: QPainter, box: QRect, theme: Theme, color: QColor) -> None:
-    """A zigzag along the lower edge, as the text itself has it."""
-    high, low, step = box.bottom() - theme.px(2), box.bottom(), max(2, theme.px(2))
-    points = [QPoint(x, low if turn % 2 else high) for turn, x in enumerate(range(box.left(), box.right() + 1, step))]
-    painter.setPen(QPen(color, 1))
-    painter.drawPolyline(points)
+def _dots(painter: QPainter, box: QRect, theme: Theme, color: QColor) -> None:
+    """Along the lower edge, as the text itself has them."""
+    size = max(1, theme.px(1))
+    for x in range(box.left(), box.right(), 2 * size + 1):
+        painter.fillRect(QRect(x, box.bottom() - theme.px(1), size, size), color)
