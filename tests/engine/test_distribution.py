@@ -56,7 +56,7 @@ def share_accepted(drawn: Drawn) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @drafters
 def test_speculation_leaves_the_distribution_alone(drafter):
     drawn = draw(drafter(), EVERYTHING, DRAWS)

@@ -13,24 +13,8 @@ from engine.distribution import weights_of
 from engine.records import ACCEPTED, BONUS, DISCARDED, ORIGINS, REJECTED, RESAMPLED
 from engine.sampler import BadLogits, Sampler, SampleRow
 from engine.speculation.accept import ExactRule
-
-
-def reference(logits, temperature, top_k, top_p, min_p) -> np.ndarray:
-    """The distribution (vocabulary,), as its definition reads."""
-    p = np.exp((logits - logits.max()) / temperature)
-    p /= p.sum()
-    order = sorted(range(len(p)), key=lambda i: (-logits[i], i))
-    kept = [i for i in order if p[i] >= min_p * p.max() * (1 - 1e-12)]
-    if top_k:
-        kept = kept[:top_k]
-    share, total, filtered = 0.0, sum(p[i] for i in kept), []
-    for i in kept:
-        if share < top_p * total * (1 - 1e-12):
-            filtered.append(i)
-        share += p[i]
-    out = np.zeros_like(p)
-    out[filtered] = p[filtered]
-    return out / out.sum()
+from tests.support.definition import filtered
+from tests.support.wrong_rules import AcceptsByInverse, AlwaysAccepts, ResamplesFromTarget
 
 
 def ours(logits: np.ndarray, **params) -> np.ndarray:
@@ -52,7 +36,7 @@ logit_rows = st.lists(st.integers(-24, 24).map(lambda n: n / 8), min_size=1, max
 )
 def test_filters_do_what_they_say(logits, temperature, top_k, top_p, min_p):
     params = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    np.testing.assert_allclose(ours(logits, **params), reference(logits, **params), atol=1e-12)
+    np.testing.assert_allclose(ours(logits, **params), filtered(logits, **params), atol=1e-12)
 
 
 def test_filters_of_one_row_leave_the_others_alone():
@@ -203,7 +187,7 @@ def test_single_draws_have_the_distribution():
     rows = [SampleRow(temperature=0.9, top_k=5, seed=i, position=i % 7) for i in range(40_000)]
     outcomes = Sampler(6).sample(logits.repeat(len(rows), 1), rows)
     counts = np.bincount([o.tokens[0] for o in outcomes], minlength=6)
-    expected = reference(logits.double().numpy(), 0.9, 5, 1.0, 0.0)
+    expected = filtered(logits.double().numpy(), 0.9, 5, 1.0, 0.0)
     assert counts[expected == 0].sum() == 0
     assert stats.chisquare(counts[expected > 0], len(rows) * expected[expected > 0]).pvalue > 1e-4
 
@@ -241,18 +225,11 @@ def test_a_verified_pass_has_the_targets_distribution(full):
     assert stats.chisquare(counts, counts.sum() * JOINT).pvalue > 1e-4
 
 
-class AlwaysAccept(ExactRule):
-    def accepts(self, p, q, draws):
-        return np.ones_like(p, dtype=bool)
-
-
-class ResampleFromTarget(ExactRule):
-    def residual(self, p, drafted, q):
-        return p
+WRONG = [AlwaysAccepts(), AcceptsByInverse(), ResamplesFromTarget()]
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["one-hot", "draft model"])
-@pytest.mark.parametrize("rule", [AlwaysAccept(), ResampleFromTarget()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("rule", WRONG, ids=lambda rule: type(rule).__name__)
 def test_wrong_rules_are_caught(rule, full):
     counts = pass_counts(rule, full)
     assert stats.chisquare(counts, counts.sum() * JOINT).pvalue < 1e-12
@@ -308,7 +285,7 @@ def test_what_is_shown_is_what_decided():
     logits = torch.tensor([[0.0, 1.0, 2.0, 3.0], [3.0, 1.0, 1.0, 0.0]])
     weights = Sampler(4).weights(logits, SampleRow([1], temperature=0.5, top_k=3))
     for shown, row in zip(weights / weights.sum(dim=1, keepdim=True), logits.double().numpy(), strict=True):
-        assert shown.tolist() == pytest.approx(reference(row, 0.5, 3, 1.0, 0.0).tolist())
+        assert shown.tolist() == pytest.approx(filtered(row, 0.5, 3, 1.0, 0.0).tolist())
 
 
 def test_of_a_greedy_request_the_models_own_is_shown():
