@@ -4,9 +4,10 @@ form's against what the form itself gives to one sequence after the other.
 20 prompts of 5 to 600 tokens, 64 new tokens each, under a pairwise cover of batch 1/16, block size 16/32, token
 budget 32/512, γ 0/4, with and without forced preemption, prefix cache off/on; --full runs every combination of the
 first five; --policies takes other ways of holding the K/V: swap, reserved, static, whole prompts, the pool resized and
-its blocks changed under load, several samples of a prompt. Outputs must be token-equal: see `equality`; of a form other
-than float32 within twice its own noise, what a logit moves by between one pass and many. Packed forms have none, so
-their tokens must be equal.
+its blocks changed under load, several samples of a prompt; --drag serves the prompts again and again for so many
+seconds while the draft length is dragged from 0 to 8 and back at random, and with it who drafts and by what policy.
+Outputs must be token-equal: see `equality`; of a form other than float32 within twice its own noise, what a logit moves
+by between one pass and many. Packed forms have none, so their tokens must be equal.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ EXAMPLES = """examples:
   servescope bench exactness
   servescope bench exactness --full --json
   servescope bench exactness --policies
+  servescope bench exactness --drag 60
   servescope bench exactness --dtype file"""
 
 NAME = "bench exactness"
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--full", action="store_true", help="all 32 combinations instead of the pairwise cover")
     which.add_argument("--policies", action="store_true", help="the KV pool's policies, and changes of it under load")
+    which.add_argument("--drag", type=float, metavar="SECONDS", help="drafting dragged about at random for that long")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_engine_options(parser)
 
@@ -59,6 +62,8 @@ def measure(args: argparse.Namespace) -> dict:
     from app.bench.policies import POLICIES
 
     references, allowance = _from_transformers(args) if form_of(args) == "float32" else _from_itself(args)
+    if args.drag is not None:
+        return _drag(args, references, allowance)
     runs = []
     combinations = POLICIES if args.policies else FULL if args.full else PAIRWISE
     for block_size in (16, 32):
@@ -75,6 +80,25 @@ def measure(args: argparse.Namespace) -> dict:
         "smallest_reference_gap": min(gap for reference in references for gap in reference.gaps),
         "runs": runs,
     }
+
+
+def _drag(args: argparse.Namespace, references: list, allowance: float) -> dict:
+    import msgspec
+
+    from app.bench import dragged
+
+    config = msgspec.structs.replace(engine_config(args), dtype=form_of(args))
+    found = {"form": form_of(args), **dragged.measure(config, references, allowance, args.drag, NAME)}
+    if not args.json:
+        verdict = "token-equal" if found["equal"] else "NOT EQUAL"
+        print(
+            f"{found['outputs']} outputs in {found['rounds']} rounds, {found['changes']:,} changes "
+            f"({', '.join(found['methods'])}; lengths {found['draft_lengths']}), {found['drafts_accepted']:,} drafts "
+            f"accepted: {verdict}; {found['outputs_as_without_drafts']} as without drafts",
+            *found["differences"],
+            sep="\n",
+        )
+    return found
 
 
 def form_of(args: argparse.Namespace) -> str:

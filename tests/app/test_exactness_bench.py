@@ -1,6 +1,7 @@
 """The exactness bench without a model: that its runs cover what it says, and what it refuses."""
 
 import argparse
+import random
 from dataclasses import astuple
 from itertools import combinations, product
 
@@ -9,6 +10,7 @@ import pytest
 from app.__main__ import main
 from app.bench import exactness
 from app.bench.combinations import FULL, LONGEST, PAIRWISE, PERIOD
+from app.bench.drag import changes
 from app.bench.equality import compare, first_difference
 from app.bench.oracle import KINDS, LENGTHS, NEW_TOKENS, prompts
 from app.bench.policies import POLICIES
@@ -118,3 +120,24 @@ def test_a_form_that_cannot_be_had_is_said(tmp_path, capsys):
 def test_a_refusal_would_be_seen():
     with pytest.raises(SettingRefused):
         validate(FULL[0].settings(), limits(FakeRunner(4, 16).model, 16, 8), 16)
+
+
+def test_dragging_reaches_every_length_and_is_never_refused():
+    model = FakeRunner(4, 16).model
+    now, bounds, rng = config.LiveSettings(), limits(model, 16, 1 << 20), random.Random(0)
+    bounds["draft_layers"] = config.Limit(0, 0, "")
+    seen = set()
+    for _ in range(600):
+        now = config.change(now, changes(rng, ("off", "ngram", "suffix")))
+        validate(now, bounds, now.block_size)
+        seen.add((now.draft_length, now.draft_method, now.draft_policy))
+    assert {length for length, _, _ in seen} == set(range(9))
+    assert {method for _, method, _ in seen} == {"off", "ngram", "suffix"}
+    assert {policy for _, _, policy in seen} == {"fixed", "adaptive"}
+
+
+def test_dragging_is_a_run_of_its_own(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "exactness", "--drag", "5", "--full"])
+    assert end.value.code == 2
+    assert "not allowed with" in capsys.readouterr().err
