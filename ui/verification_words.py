@@ -103,8 +103,9 @@ def words(walk: Walk) -> Words:
     if stage.kind is Kind.BONUS:
         return Words(f"every draft accepted: one more token is drawn from p; {drew}", quoted(drawn.text),
                      "the pass had computed this p anyway: the bonus costs nothing")  # fmt: skip
+    divisor = "1.00" if one.rejection >= 0.995 else figures(one.rejection)
     return Words(
-        f"rejected: draw from what p has over q, max(0, p − q) ÷ {number(one.rejection)}; {drew}",
+        f"rejected: draw from what p has over q, max(0, p − q) ÷ {divisor}; {drew}",
         quoted(drawn.text),
         "accepted or resampled, each token comes out with exactly the probability p"
         if not told.simulated
