@@ -48,7 +48,7 @@ from engine.runner.batch import pack
 from engine.sampler import Sampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence, sequences_of
-from engine.shadow import Shadows, number_of
+from engine.shadow import Shadows
 from engine.speculation.proposer import Factory
 from engine.texts import NullTexts, Texts
 from engine.watch import Watch
@@ -143,12 +143,12 @@ class Engine:
     def shadow(self, number: int) -> int:
         """Run a request again without drafts while nobody else has work, to compare the two; the number of the
         sequence. Raises RequestRefused."""
-        request = self._shadows.request(number, self._live)
-        token_ids = self._shadows.prompt(number, self._live)
+        original = self._shadows.original(number, self._live)
+        request, token_ids = self._shadows.request(original), original.tokens[: original.prompt_tokens]
         check_request(token_ids, request, self.settings, self.runner.model.vocabulary, self.pool.block_size)
         sequence = self._sequence(request.number, token_ids, request, 0, self.now())
         sequence.shadow = True
-        self._shadows.begin(number, sequence, self._live)
+        self._shadows.begin(original, sequence)
         self.scheduler.shadows.append(sequence)
         self._live[request.number] = [sequence]
         self._announce(sequence, 1)
@@ -191,7 +191,8 @@ class Engine:
     def abort(self, number: int | None = None, reason: str = "") -> int:
         """Abort one request, or all; how many there were. An unknown or finished number is fine: it came too late."""
         self.pool.at(self.last_step, self.now())
-        asked = list(self._live) if number is None else (number, number_of(number))  # its shadow goes with it
+        # a request's shadow goes with it
+        asked = list(self._live) if number is None else (number, records.shadow_number(number))
         numbers = [each for each in asked if each in self._live]
         for each in numbers:
             for sequence in self._live[each][:]:

@@ -207,6 +207,11 @@ class Shadow(_Struct):
     number: int
 
 
+def shadow_number(number: int) -> int:
+    """The number of a request's second run. Senders count up, so theirs are never negative."""
+    return -1 - number
+
+
 class Stop(_Struct):
     """End the child in good order."""
 
@@ -248,7 +253,7 @@ class Submitted(_Struct):
     index: int = 0  # among the sequences of its request
     of: int = 1  # sequences that serve the request
     beams: int = 0  # width of the beam search that they are lanes of
-    shadow: bool = False  # it runs again what another came to, without drafts; its number is −1 − that one's
+    shadow: bool = False  # it runs again what another came to, without drafts: see `shadow_number`
 
 
 class Forked(_Struct):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from engine.records import DECODE, Pace, Request, ShadowState
+from engine.records import DECODE, Pace, Request, ShadowState, shadow_number
 from engine.requests import RequestRefused, settled
 from engine.sequence import Sequence, sequences_of
 from engine.texts import Texts
@@ -24,11 +24,6 @@ from engine.texts import Texts
 KEPT = 64  # finished requests that can still be run again, and comparisons that are remembered
 PRIORITY = 1 << 30  # after everybody else, in every list
 _ENOUGH = 16  # tokens decoded alone that give a speed, or half of all where there are fewer
-
-
-def number_of(number: int) -> int:
-    """The number that the shadow of request `number` has. Senders count up, so theirs are never negative."""
-    return -1 - number
 
 
 @dataclass(slots=True, eq=False)
@@ -57,12 +52,43 @@ class Shadows:
 
     # --- to begin one ---
 
-    def request(self, number: int, live: Mapping[int, list[Sequence]]) -> Request:
-        """What the shadow of request `number` asks for. Raises RequestRefused."""
-        if number_of(number) in live:
+    def original(self, number: int, live: Mapping[int, list[Sequence]]) -> Sequence:
+        """The sequence of request `number`. Raises RequestRefused where it can't be run again now."""
+        if shadow_number(number) in live:
             raise RequestRefused(f"request {number} is being run again already")
-        sequence = self._original(number, live)
-        request, params = sequence.request, sequence.params
+        found = live[number][0] if number in live else self._past.get(number)
+        if found is None or number < 0:
+            raise RequestRefused(
+                f"request {number} is not among those that run or the last {KEPT} that finished; send it again"
+            )
+        self._check(found)
+        return found
+
+    def request(self, original: Sequence) -> Request:
+        """What its shadow asks for."""
+        assert original.params is not None
+        return replace(
+            original.request,
+            number=shadow_number(original.number),
+            token_ids=None,
+            max_tokens=original.limit - original.prompt_tokens,
+            priority=PRIORITY,
+            sampling=replace(settled(original.params), speculate=False),
+            label="shadow",
+        )
+
+    def begin(self, original: Sequence, shadow: Sequence) -> None:
+        number = original.number
+        if (before := self._runs.pop(number, None)) is not None:
+            self._forget(before.shadow)
+        self._runs[number] = self._changed[number] = run = Run(original, shadow)
+        if original.status != "finished":
+            self._ahead[number] = run
+        while len(self._runs) > KEPT:
+            self._forget(self._runs.pop(next(iter(self._runs))).shadow)
+
+    def _check(self, sequence: Sequence) -> None:
+        number, request, params = sequence.number, sequence.request, sequence.params
         if sequences_of(request) > 1 or request.beams:
             what = f"{request.beams} beams" if request.beams else f"{request.n} samples"
             raise RequestRefused(f"request {number} has {what}; one answer to a prompt can be compared with another")
@@ -75,36 +101,6 @@ class Shadows:
             )
         if sequence.seq in self._simulated:
             raise RequestRefused(f"request {number} ran with simulated acceptance: its text is meaningless by design")
-        return replace(
-            request,
-            number=number_of(number),
-            token_ids=None,
-            max_tokens=sequence.limit - sequence.prompt_tokens,
-            priority=PRIORITY,
-            sampling=replace(settled(params), speculate=False),
-            label="shadow",
-        )
-
-    def prompt(self, number: int, live: Mapping[int, list[Sequence]]) -> list[int]:
-        sequence = self._original(number, live)
-        return sequence.tokens[: sequence.prompt_tokens]
-
-    def begin(self, number: int, shadow: Sequence, live: Mapping[int, list[Sequence]]) -> None:
-        if (before := self._runs.pop(number, None)) is not None:
-            self._forget(before.shadow)
-        self._runs[number] = self._changed[number] = run = Run(self._original(number, live), shadow)
-        if number in live:
-            self._ahead[number] = run
-        while len(self._runs) > KEPT:
-            self._forget(self._runs.pop(next(iter(self._runs))).shadow)
-
-    def _original(self, number: int, live: Mapping[int, list[Sequence]]) -> Sequence:
-        found = live[number][0] if number in live else self._past.get(number)
-        if found is None or number < 0:
-            raise RequestRefused(
-                f"request {number} is not among those that run or the last {KEPT} that finished; send it again"
-            )
-        return found
 
     # --- as steps go by ---
 

@@ -11,7 +11,7 @@ from engine.config import EngineConfig
 from engine.core import Engine, RequestRefused
 from engine.records import DECODE, ROW, Aborted, Preempted, Request, Sampling, ShadowState, StepRecord, unpack
 from engine.sampler import Sampler
-from engine.shadow import KEPT, Shadows, number_of
+from engine.shadow import KEPT, Shadows
 from engine.speculation.ngram import NgramProposer
 from engine.texts import NullTexts
 from tests.support.applier import Applier
@@ -298,7 +298,7 @@ def test_one_that_never_drafted_is_fine():
 
 def test_aborted_by_its_own_number_by_the_requests_and_with_all():
     engine = build()
-    for number in (0, number_of(0), None):
+    for number in (0, r.shadow_number(0), None):
         done(engine, ask(), PROMPT)
         engine.shadow(0)
         for _ in range(5):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.records import Abort, Shadow, ShadowState
+from engine.records import Abort, Shadow, ShadowState, shadow_number
 from ui.context import ViewContext
 from ui.latency import FinishedRequest
 from ui.sequences import SequenceInfo
@@ -38,7 +38,7 @@ class Checks:
         """Begin the check of a request, or end the one that goes on."""
         source, running = self._context.source, self._running(entry)
         if running is not None:
-            source.send(Abort(id=source.next_id(), number=-1 - running.number))
+            source.send(Abort(id=source.next_id(), number=shadow_number(running.number)))
             return
         command = Shadow(id=source.next_id(), number=entry.number)
         self._refused.pop(entry.seq, None)
