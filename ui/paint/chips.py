@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import QRect, QRectF, Qt
-from PySide6.QtGui import QColor, QFont, QPainter, QPen
+from PySide6.QtCore import QPoint, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QPainter, QPen, QPixmap
 
 from ui.paint.labels import advance, metrics, put
 
 Look = Literal["solid", "struck", "outlined", "dashed"]
+
+_KEPT = 400  # boxes remembered: the widths that texts have, in each look
+_boxes: dict[tuple, QPixmap] = {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def place(chips: list[Chip], style: ChipStyle, x: int, y: int, right: int) -> tu
 
 
 def draw(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:
-    _outline(painter, chip, box, style)
+    painter.drawPixmap(box.topLeft(), _box(chip, box.size(), style, painter.device().devicePixelRatioF()))
     x, room = box.left() + style.pad, box.width() - 2 * style.pad
     spare = max(0, room - advance(style.font, _label(chip), style.key)) // 2  # a wide note makes a wide box
     x, room = x + spare, room - spare
@@ -87,6 +90,26 @@ def draw(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:
         spare = box.width() - advance(style.note, chip.note, style.note_key)
         put(painter, box.left() + spare // 2, box.bottom() + 1, style.note_height, chip.note, style.note, style.dim,
             style.note_key)  # fmt: skip
+
+
+def _box(chip: Chip, size: QSize, style: ChipStyle, ratio: float) -> QPixmap:
+    """Round corners cost more than all else in a chip, and boxes of one size and look are alike: painted once."""
+    place = (chip.look, chip.color.rgba(), size.width(), size.height(), style.line, ratio)
+    found = _boxes.get(place)
+    if found is None:
+        if len(_boxes) >= _KEPT:
+            _boxes.clear()
+        found = QPixmap(size * ratio)
+        found.setDevicePixelRatio(ratio)
+        found.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(found)
+        try:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            _outline(painter, chip, QRect(QPoint(0, 0), size), style)
+        finally:
+            painter.end()
+        _boxes[place] = found
+    return found
 
 
 def _outline(painter: QPainter, chip: Chip, box: QRect, style: ChipStyle) -> None:

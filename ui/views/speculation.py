@@ -14,7 +14,7 @@ from ui import draft_words
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
-from ui.paint.labels import layer, write
+from ui.paint.labels import write
 from ui.payoff import Payoff
 from ui.theme import Theme
 from ui.views import acceptance, cost_bars, crossover_chart, payoff_card, speculation_places
@@ -56,6 +56,7 @@ class SpeculationView(PaintedView):
         self._large: Theme | None = None
         self._pace = Pace()
         self._picture: QPixmap | None = None
+        self._stale = True
         self._figures: list[tuple[QRect, str]] = []
         self._lit: QRect | None = None
 
@@ -75,7 +76,9 @@ class SpeculationView(PaintedView):
 
     def _repaint(self) -> None:
         """The picture is made here, not in a paint event: the button moves with it."""
-        self._picture = self._render() if self.isVisible() and self.shown is not None else None
+        self._stale = not self.isVisible() or self.shown is None
+        if not self._stale:
+            self._picture = self._render()
         self._place_button()
         self.update()
 
@@ -107,8 +110,8 @@ class SpeculationView(PaintedView):
             hint = "Drafted tokens appear here as the engine verifies them."
             self.draw_empty(painter, self._inner(area), "No pass yet", hint)
             return
-        if self._picture is None:
-            self._picture = self._render()
+        if self._stale or self._picture is None:
+            self._picture, self._stale = self._render(), False
         painter.drawPixmap(0, 0, self._picture)
         if self._lit is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -118,7 +121,10 @@ class SpeculationView(PaintedView):
 
     def _render(self) -> QPixmap:
         assert self.shown is not None
-        picture = layer(self, self.size())
+        picture, ratio = self._picture, self.devicePixelRatioF()
+        if picture is None or picture.size() != self.size() * ratio:
+            picture = QPixmap(self.size() * ratio)
+            picture.setDevicePixelRatio(ratio)
         picture.fill(self.theme.color("panel"))  # opaque: copied, not blended
         painter = QPainter(picture)
         try:
