@@ -62,9 +62,16 @@ class Admission:
             self.gaps = 0
 
     def offer(
-        self, sequence: Sequence, settings: LiveSettings, running: list[Sequence], budget: int, whole: bool
+        self,
+        sequence: Sequence,
+        settings: LiveSettings,
+        running: list[Sequence],
+        behind: list[Sequence],
+        budget: int,
+        whole: bool,
     ) -> Offer | Bound:
-        """What it would begin with, or what keeps it from that. `whole`: its chunk must be all the rest."""
+        """What it would begin with, or what keeps it from that. `behind`: all running ones that may yet have to take
+        blocks for tokens that they know. `whole`: its chunk must be all the rest."""
         pool, size = self.pool, self.pool.block_size
         reserved = settings.allocation == "reserved"
         asks = settings.prefix_cache and not reserved and not sequence.shadow
@@ -76,7 +83,7 @@ class Admission:
         own = min(rest, budget)
         looked_up = sequence.known // size * size if asks else 0
         offer = Offer(hits, computed, own, blocks_for(computed + own, size) - len(hits), looked_up)
-        spare = self._spare(sequence, settings, running) - sum(map(pool.is_cached, hits))
+        spare = self._spare(sequence, settings, running, behind) - sum(map(pool.is_cached, hits))
         if reserved:
             return self._reserve(offer, blocks_for(limit_of(sequence, settings), size), spare)
         all_of_it = blocks_for(sequence.known, size) - len(hits)
@@ -86,13 +93,15 @@ class Admission:
             self._promised += all_of_it - offer.blocks
         return offer
 
-    def _spare(self, sequence: Sequence, settings: LiveSettings, running: list[Sequence]) -> int:
+    def _spare(
+        self, sequence: Sequence, settings: LiveSettings, running: list[Sequence], behind: list[Sequence]
+    ) -> int:
         """Blocks beyond the watermark and, where prompts are admitted whole, beyond what running ones still need. A
         reservation grows no more: it needs neither; and lanes of a search keep nothing free from one another."""
         spare = self.pool.available
         if settings.admission == "prompt":
             if self._promised is None:
-                self._promised = promised(running, self.pool.block_size)
+                self._promised = promised(behind, self.pool.block_size)
             spare -= self._promised
         if any(not s.reserved and (s.group is None or s.group is not sequence.group) for s in running):
             spare -= int(settings.watermark * self.pool.num_blocks)
@@ -117,7 +126,7 @@ def promised(running: Iterable[Sequence], size: int) -> int:
     blocks = 0
     for sequence in running:
         beyond = len(sequence.tokens) - len(sequence.table) * size
-        if beyond > 0:  # of those who decode, next to none
+        if beyond > 0:
             blocks += blocks_for(beyond, size)
     return blocks
 

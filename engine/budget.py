@@ -154,16 +154,16 @@ class AutoBudget:
             return StepBudget(tokens=settings.token_budget)
         if not settings.chunked_prefill:
             return StepBudget(tokens=high)  # a prompt is computed whole
-        decodes = context = wished = 0  # rows, tokens that they hold together, tokens that they would run
-        prompt: Sequence | None = None
+        context = 0  # tokens that the rows that decode hold together
+        behind: list[Sequence] = []
         for sequence in running:
             known = len(sequence.tokens)
             if sequence.computed == known - 1 and known > sequence.prompt_tokens:  # it decodes
-                decodes += 1
                 context += known
-                wished += 1 + len(sequence.drafts)
-            elif prompt is None:
-                prompt = sequence
+            else:
+                behind.append(sequence)
+        decodes = len(running) - len(behind)
+        prompt = behind[0] if behind else None
         if prompt is None and waiting and len(running) < settings.max_batch:
             prompt = waiting[0]
         found = self.found(
@@ -173,9 +173,13 @@ class AutoBudget:
             AIM * settings.max_gap if decodes else UNWATCHED,
             min(high, MOST),
         )
-        if prompt is None and wished > found.tokens:  # room is kept for prompts, not from drafts
-            return StepBudget(tokens=min(wished, high), goal=found.goal, fixed=found.fixed, each=found.each)
-        return found
+        if prompt is not None:
+            return found
+        # room is kept for prompts, not from drafts
+        wished = decodes + sum([len(sequence.drafts) for sequence in running])
+        if wished <= found.tokens:
+            return found
+        return StepBudget(tokens=min(wished, high), goal=found.goal, fixed=found.fixed, each=found.each)
 
     def found(self, decodes: int, context: int, behind: int, goal: float, most: int) -> StepBudget:
         """The tokens with which a step takes `goal` ms: those of `decodes` rows that hold `context` tokens together,

@@ -68,6 +68,9 @@ class Scheduler:
         self._rows: dict[int, ScheduledRow] = {}  # by seq, in plan order
         self._budget = 0
         self._preempted = False
+        self._behind: list[Sequence] = []  # running ones that no decode row is planned for; at first, all of them
+        self._wished = 0  # drafts of decode rows
+        self._beyond: list[tuple[Sequence, int]] = []  # decode rows whose drafts need blocks more, and how many
 
     # --- queues ---
 
@@ -84,15 +87,15 @@ class Scheduler:
             self.running.remove(sequence)
         elif sequence in self.unborn:
             self.unborn.remove(sequence)
-        else:
-            self.waiting.remove(sequence)
-        sequence.status = "finished"
         elif sequence in self.shadows:
             self.shadows.remove(sequence)
-        sequence.drafts, sequence.reserved = [], False
-        self.host.drop(sequence)
+        else:
+            self.waiting.remove(sequence)
         if sequence is self.shadow:
             self.shadow = None
+        sequence.status = "finished"
+        sequence.drafts, sequence.reserved = [], False
+        self.host.drop(sequence)
         self.pool.truncate(sequence, 0)
 
     def fork(self, child: Sequence, parent: Sequence, known: int) -> None:
@@ -223,9 +226,6 @@ class Scheduler:
 
     # --- a step ---
 
-    def schedule(self, budget: int) -> Plan:
-        """Plan a step of at most `budget` tokens: tables hold every block that its rows write to."""
-        self._rows, self._budget, self._preempted = {}, budget, False
     def step_aside(self) -> None:
         """Before a step: the first shadow queues when nobody else has work, and leaves as soon as anybody has."""
         if self.shadow is None and not self.shadows:
@@ -241,6 +241,10 @@ class Scheduler:
             self.shadows.insert(0, self.shadow)
             self.shadow = None
 
+    def schedule(self, budget: int) -> Plan:
+        """Plan a step of at most `budget` tokens: tables hold every block that its rows write to."""
+        self._rows, self._budget, self._preempted = {}, budget, False
+        self._behind, self._wished, self._beyond = self.running, 0, []
         self.admission.begin(self.running)
         plan = Plan()
         if self.settings.chunked_prefill:
@@ -266,29 +270,49 @@ class Scheduler:
         return plan
 
     def _decodes(self) -> bool:
-        """One own token of each decode row. True if the budget ran out."""
-        rows, size = self._rows, self.pool.block_size
-        again = bool(rows)
-        for sequence in self.running[:]:
-            # as `Sequence.decoding`; this loop is most of what a step costs
+        """One own token of each decode row. True if the budget ran out. Its drafts come along: whether they can stay,
+        `_drafts` says when all else is planned. This loop is most of what a step costs, and a second one over the rows
+        would be as much."""
+        rows, size, budget, again = self._rows, self.pool.block_size, self._budget, bool(self._rows)
+        running, behind, beyond, wished, short = self.running[:], [], self._beyond, 0, False
+        for place, sequence in enumerate(running):
+            # as `Sequence.decoding`; not so of one that was preempted meanwhile
             computed, known = sequence.computed, len(sequence.tokens)
             if computed != known - 1 or known == sequence.prompt_tokens:
+                behind.append(sequence)
                 continue
-            # one of them may have been preempted meanwhile, or have come with all but its last token cached
-            if sequence.status != "running" or (again and sequence.seq in rows):
-                continue
-            group = sequence.group
+            if again and sequence.seq in rows:
+                continue  # it has come with all but its last token cached
+            group, room = sequence.group, len(sequence.table) * size
             if group is not None and not group.ready:
+                behind.append(sequence)
                 continue
-            if self._budget < (1 if group is None else self._at_once(sequence)):
-                return True
-            # there is room in a last block of its own, as mostly
-            if computed < len(sequence.table) * size and not sequence.shares:
-                rows[sequence.seq] = ScheduledRow(sequence, 1, [], True)
-                self._budget -= 1
+            if budget < (1 if group is None else self._at_once(sequence)):
+                behind += running[place:]
+                short = True
+                break
+            drafts = sequence.drafts
+            if computed < room and not sequence.shares:
+                # in a last block of its own, as mostly
+                rows[sequence.seq] = ScheduledRow(sequence, 1, drafts, True)
+                budget -= 1
             else:
+                self._budget = budget
                 self._run(sequence, 1)
-        return False
+                budget, room = self._budget, len(sequence.table) * size
+                if sequence.status != "running":
+                    continue
+                rows[sequence.seq].drafts = drafts
+            if drafts:
+                sequence.drafts = []
+                count = len(drafts)
+                wished += count
+                if computed + count >= room:
+                    beyond.append((sequence, (computed + count - room) // size + 1))
+        for sequence in behind:
+            sequence.drafts = []  # a proposal is for one step
+        self._budget, self._behind, self._wished = budget, behind, wished
+        return short
 
     def _at_once(self, sequence: Sequence) -> int:
         """Tokens that must run together, of which those of the sequence are the first."""
@@ -302,12 +326,9 @@ class Scheduler:
 
     def _prefills(self, whole: bool) -> bool:
         """The next chunk, or all the rest, of each running prefill. True if the budget cut one short."""
-        if len(self._rows) == len(self.running):
-            return False  # all of them decode, as mostly
         short = False
-        for sequence in self.running[:]:
-            # one that is planned decodes; asking for that first is cheaper
-            if sequence.seq in self._rows or sequence.decoding or sequence.status != "running":
+        for sequence in self._behind[:]:
+            if sequence.decoding or sequence.status != "running":
                 continue
             rest = sequence.due - sequence.computed
             if self._budget == 0 or (whole and rest > self._budget):
@@ -371,7 +392,7 @@ class Scheduler:
                 return "batch_cap"
             if self._budget == 0:
                 return "token_budget"
-            offer = self.admission.offer(sequence, settings, self.running, self._budget, whole)
+            offer = self.admission.offer(sequence, settings, self.running, self._behind, self._budget, whole)
             if not isinstance(offer, Offer):
                 return offer
             if not sequence.limit:
@@ -421,45 +442,47 @@ class Scheduler:
         )
 
     def _drafts(self) -> Bound | None:
-        """Give drafts what budget is left, into blocks that cost nobody anything. What trimmed them, if anything."""
-        trimmed: Bound | None = None
-        rows, budget, size = self._rows, self._budget, self.pool.block_size
-        for sequence in self.running:
-            drafts = sequence.drafts
-            if not drafts:
-                continue
-            sequence.drafts = []  # of a row that is not planned, too: a proposal is for one step
-            row = rows.get(sequence.seq)
-            if row is None:
-                continue
-            reach, count = sequence.computed + row.own, len(drafts)
-            if count > budget:
-                drafts = drafts[:budget]
-            if reach + len(drafts) > len(sequence.table) * size:
-                drafts = self._fit(sequence, reach, drafts)
-            row.drafts = drafts
-            budget -= len(drafts)
-            if len(drafts) < count:
-                trimmed = trimmed or ("kv_blocks" if budget else "token_budget")
-        self._budget = budget
+        """Leave drafts what budget is left, and blocks that cost nobody anything. What trimmed them, if anything."""
+        pool, wanted = self.pool, self._beyond
+        if self._wished > self._budget or self._preempted or sum([blocks for _, blocks in wanted]) > pool.available:
+            wanted, trimmed = self._trim()
+        else:
+            trimmed = None
+        pool.grow_each(wanted)
         return trimmed
 
-    def _fit(self, sequence: Sequence, reach: int, drafts: list[int]) -> list[int]:
-        """As many of the drafts as there are blocks for, beyond `reach` computed tokens and the end of the table."""
-        pool, held = self.pool, len(sequence.table)
-        missing = blocks_for(reach + len(drafts), pool.block_size) - held
-        if missing > (available := pool.available):
-            missing = available
-            drafts = drafts[: (held + missing) * pool.block_size - reach]
-        pool.grow(sequence, missing)
-        return drafts
+    def _trim(self) -> tuple[list[tuple[Sequence, int]], Bound | None]:
+        """Drafts cut to what there is, the oldest row's served first: blocks that rows need for them, what trimmed."""
+        trimmed: Bound | None = None
+        wanted: list[tuple[Sequence, int]] = []
+        size, budget, available = self.pool.block_size, self._budget, self.pool.available
+        for row in self._rows.values():
+            if not row.drafts:
+                continue
+            count, held = len(row.drafts), len(row.sequence.table)
+            reach = row.sequence.computed + row.own
+            kept = min(count, budget)
+            missing = max(0, blocks_for(reach + kept, size) - held)
+            if missing > available:
+                missing = available
+                kept = (held + missing) * size - reach
+            available -= missing
+            budget -= kept
+            if missing:
+                wanted.append((row.sequence, missing))
+            if kept < count:
+                row.drafts = row.drafts[:kept]
+                trimmed = trimmed or ("kv_blocks" if budget else "token_budget")
+        return wanted, trimmed
 
     def settle(self, reached: list[Span]) -> None:
         """A pass is done. Of its sequences, in plan order, the tokens that have K/V since: what lies beyond is of
         drafts that were not kept."""
         seals = self.settings.prefix_cache and self.shadow is None
+        size, truncate = self.pool.block_size, self.pool.truncate
         for sequence in self.pool.advance(reached, seals=seals):
-            self.tidy(sequence)
+            if not sequence.reserved:
+                truncate(sequence, sequence.computed // size + 1)
 
     def end(self, ended: Iterable[Sequence]) -> None:
         """Those of a pass that are done, in plan order: their blocks go back to the pool."""

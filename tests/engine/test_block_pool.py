@@ -121,20 +121,18 @@ class OneBucket(bytes):
 
 
 def test_digests_in_one_bucket_of_the_table_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    sha256 = hashlib.sha256
-
-    class Sha256:
-        def __init__(self, data: bytes):
-            self._digest = OneBucket(sha256(data).digest())
+    class Hash:
+        def __init__(self, data: bytes, digest_size: int):
+            self._digest = OneBucket(hashlib.blake2b(data, digest_size=digest_size).digest())
 
         def digest(self) -> bytes:
             return self._digest
 
-    monkeypatch.setattr("engine.block_pool.hashlib.sha256", Sha256)
+    monkeypatch.setattr("engine.block_pool.blake2b", Hash)
     pool = BlockPool(64, SIZE)
     prompts = [[first, second] * SIZE for first in range(4) for second in range(4)]
     tables = [list(held(pool, seq, prompt, 2 * SIZE).table) for seq, prompt in enumerate(prompts)]
-    assert {hash(digest) for digest in pool._hash_of.values()} == {7}
+    assert {hash(digest) for digest in pool.findable().values()} == {7}
     for seq, (prompt, table) in enumerate(zip(prompts, tables, strict=True), start=100):
         assert pool.lookup(sequence(seq, [*prompt, 9])) == table
         assert pool.lookup(sequence(seq, [*prompt[:SIZE], 9, 9, 9, 9, 9])) == table[:1]
@@ -190,7 +188,7 @@ def test_a_shared_block_is_never_written() -> None:
     b = sequence(2, [1] * 6)
     pool.attach(b, pool.lookup(b))
     with pytest.raises(AssertionError):
-        pool.fill(b, 3, 5)
+        pool.fill(b, 3, 4)
 
 
 def test_dropping_the_cache_frees_and_forgets() -> None:

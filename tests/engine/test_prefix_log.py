@@ -26,7 +26,7 @@ def chain(*blocks: list[int]) -> list[int]:
     """Short hashes of a prompt's blocks."""
     found, parent = [], b""
     for tokens in blocks:
-        parent = hashlib.sha256(parent + array("q", tokens).tobytes()).digest()
+        parent = hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=32).digest()
         found.append(int.from_bytes(parent[:8], "little"))
     return found
 

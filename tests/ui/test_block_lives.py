@@ -211,11 +211,17 @@ class Witness:
     def __init__(self, pool: BlockPool):
         self.lifetimes, self.freed, self.idle, self.gaps = [], [], [], []
         born, touched = {}, {}
-        own, evict, free, attach = pool._own, pool._evict, pool._free_now, pool.attach
+        own, grow, evict, free, attach = pool._own, pool.grow_each, pool._evict, pool._free_now, pool.attach
 
         def owned(block, seq):
             born[block] = touched[block] = (pool.step, pool.clock)
             own(block, seq)
+
+        def grown(wants):
+            for s, count in wants:
+                grow(((s, count),))
+                for block in s.table[len(s.table) - count :]:
+                    born[block] = touched[block] = (pool.step, pool.clock)
 
         def evicted(seq):
             block = evict(seq)
@@ -234,7 +240,8 @@ class Witness:
                 touched[block] = (pool.step, pool.clock)
             attach(s, blocks)
 
-        pool._own, pool._evict, pool._free_now, pool.attach = owned, evicted, freed, attached
+        pool._own, pool.grow_each, pool._evict = owned, grown, evicted
+        pool._free_now, pool.attach = freed, attached
 
 
 def pairs(measure) -> Counter:

@@ -63,8 +63,8 @@ def assert_tree(pool: BlockPool, running: list[Sequence], state: EngineState) ->
         tokens, parent = [ord(letter) - 97 for letter in text], b""
         assert len(tokens) == size * len(blocks)
         for place, block in enumerate(blocks):
-            own = array("q", tokens[place * size : (place + 1) * size])
-            parent = hashlib.sha256(parent + own.tobytes()).digest()
+            own = array("I", tokens[place * size : (place + 1) * size])
+            parent = hashlib.blake2b(parent + own.tobytes(), digest_size=32).digest()
             assert by_hash[parent] == block
         assert len(run.children) != 1
     held = prefix_tree.sharers(state, tree)
