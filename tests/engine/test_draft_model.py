@@ -16,14 +16,14 @@ from engine.core import Engine
 from engine.model.store import ModelFiles
 from engine.model.weights import load
 from engine.penalties import Penalties
-from engine.records import DRAFT, ROW, TOKEN, Preempted, Request, Sampling, unpack
+from engine.records import ACCEPTED, DRAFT, REJECTED, ROW, TOKEN, Preempted, Request, Sampling, unpack
 from engine.runner.cpu import CpuRunner
 from engine.sampler import Sampler, SampleRow
 from engine.speculation import draft_model
 from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramProposer
 from engine.speculation.proposer import Ask
-from tests.support import tiny_models
+from tests.support import joint, tiny_models
 from tests.support.fake_runner import FakeRunner, TableModel, settings
 
 V = 8
@@ -148,7 +148,7 @@ def test_a_long_prompt_is_caught_up_over_several_steps_and_holds_nobody_up(monke
         asks = [Ask(1, long, 2, GREEDY), Ask(2, short, 2, GREEDY)]
         found.append(proposer.propose(asks).tokens)
         assert found[-1][1] == dense(proposer, short, 2)
-    assert [bool(draft) for draft, _ in found] == [False, False, True, True]  # 14, 15 and then the last 11
+    assert [bool(draft) for draft, _ in found] == [False, False, True, True]  # 16, 16 and then the last 8
     assert found[2][0] == dense(proposer, long, 2)
 
 
@@ -341,6 +341,18 @@ def test_output_is_the_targets_own_while_everything_is_dragged(seed: int) -> Non
     for number, tokens in out.values():
         assert tokens == target.greedy(prompts[number], len(tokens))
     core.change({"draft_method": "off"})
+
+
+@pytest.mark.parametrize("sampling", [
+    Sampling(temperature=0.9),
+    Sampling(temperature=1.1, top_k=5, top_p=0.9, min_p=0.05, repetition_penalty=1.4, presence_penalty=0.4),
+], ids=("plain", "filtered and penalised"))  # fmt: skip
+def test_sampled_output_keeps_the_targets_distribution(sampling: Sampling) -> None:
+    """The draft believes something else, and half of what it draws is rejected."""
+    runner = joint.FastRunner(3 * joint.BATCH, joint.BLOCK, TableModel(joint.WORDS, seed=5, sharpness=0.8))
+    drawn = joint.draw(DraftModel(runner, joint.WORDS, True, own_weights=True), sampling, 5_000)
+    assert joint.fit(drawn.counts, sampling) > 1e-3
+    assert 0.3 < drawn.verdicts[ACCEPTED] / (drawn.verdicts[ACCEPTED] + drawn.verdicts[REJECTED]) < 0.7
 
 
 def test_q_in_the_records_is_the_draft_models_own() -> None:
