@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from engine.penalties import Penalties
 from engine.records import ACCEPTED, REJECTED, Sampling
+from engine.speculation.draft_model import DraftModel
 from engine.speculation.ngram import NgramProposer
 from engine.speculation.proposer import Ask, Drafts, Proposer
 from engine.speculation.suffix import SuffixProposer
 from tests.support.drafters import SideBySide, TableDrafter
 from tests.support.fake_runner import TableModel
-from tests.support.joint import GAMMA, MODEL, WORDS, Drawn, draw, fit
+from tests.support.joint import BATCH, BLOCK, GAMMA, MODEL, WORDS, Drawn, FastRunner, draw, fit
 from tests.support.wrong_rules import COARSE, COARSE_FILTERED, NoBonus, wrong_samplers
 
 DRAWS = 100_000
@@ -38,10 +39,16 @@ def drawing() -> TableDrafter:
     return TableDrafter(OTHER)
 
 
+def modelled() -> DraftModel:
+    """With a cache of its own, and draws that belong to seed and position."""
+    return DraftModel(FastRunner(3 * BATCH, BLOCK, OTHER), WORDS, draws=True, own_weights=True)
+
+
 DRAFTERS: dict[str, Callable[[], Proposer]] = {
     "ngram": lambda: NgramProposer(1, 3),
     "suffix": SuffixProposer,
-    "draft model": drawing,  # q known, and another than p
+    "draws": drawing,  # q known, and another than p
+    "draft model": modelled,
 }
 PENALISED = Sampling(temperature=0.8, repetition_penalty=1.4, presence_penalty=0.4, frequency_penalty=0.5)
 EVERYTHING = replace(PENALISED, temperature=1.1, top_k=5, top_p=0.9, min_p=0.05)
