@@ -12,7 +12,7 @@ from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
 from ui.history import Pass
 from ui.views.pace import Pace
-from ui.views.pass_rows import chip, reading_order, tip
+from ui.views.pass_rows import chip, folded, reading_order, tip
 from ui.views.speculation import SpeculationView
 
 
@@ -125,6 +125,16 @@ def test_positions_that_have_no_row_stand_side_by_side(qtbot):
     view.grab()
     told = [words for _, words in view._figures if "examined drafts" in words]
     assert len(told) == 12
+
+
+def test_of_a_long_draft_the_end_stays_in_sight(view):
+    told = [ACCEPTED] * 6 + [REJECTED, DISCARDED, DISCARDED, RESAMPLED]
+    one = one_pass(*told)
+    items = view.rows._items(one, told, 600, False)
+    few = folded(items, told, lambda chosen: len(chosen) <= 5)
+    assert few[0][0].text == "×5" and "first 5 drafts were accepted" in few[0][1]()
+    assert [made.symbol for made, _ in few] == ["✓", "✓", "✕", "→", "–"] and few[-1][0].text == "×2"
+    assert folded(items, told, lambda chosen: True) == items
 
 
 def test_a_rejection_names_what_took_its_place():

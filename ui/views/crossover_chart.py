@@ -61,7 +61,7 @@ def draw(view: PaintedView, painter: QPainter, area: QRect, cells: Cells, gamma:
     if key:
         words = "▲ pays   ▼ costs   – even   blank: not tried"
         if not any(cell.speedup for cell in cells.values()):
-            words = "blank so far: press Measure, then move γ and the batch"
+            words = "blank so far: press Measure, move γ or batch"
         row = QRect(grid.left(), bottom + line + px(8), grid.width(), line)
         write(painter, row, words, small, theme.color("text_faint"))
     return hits

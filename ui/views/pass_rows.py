@@ -20,6 +20,7 @@ from ui.views.painted import PaintedView
 
 COLORS = {ACCEPTED: "accepted", REJECTED: "rejected", DISCARDED: "text_faint", RESAMPLED: "bonus", BONUS: "bonus"}
 LOOKS: dict[int, Look] = {ACCEPTED: "solid", REJECTED: "struck", DISCARDED: "dashed"}
+Item = tuple[Chip, Callable[[], str]]  # a chip, and what makes its explanation
 _RANK = {ACCEPTED: 0, REJECTED: 1, RESAMPLED: 2, BONUS: 2, DISCARDED: 3}
 
 
@@ -94,26 +95,18 @@ class PassRows:
     def _draw_chips(self, painter: QPainter, one: Pass, style: ChipStyle, box: QRect, simulated: bool) -> None:
         theme = self._view.theme
         told = one.drafts["verdict"].tolist()
-        order = reading_order(told)
-        entries = one.drafts[["verdict", "p", "q"]].tolist()
-        brief = box.width() < theme.px(420)
-        made = [chip(theme, one.texts[index], *entries[index], brief) for index in order]
-        if box.width() < theme.px(150):  # the symbols alone
-            made = [replace(c, text="", note="") for c in made]
-        unseen = told.count(DISCARDED)
-        kept = len(told) - told.count(REJECTED) - unseen
+        kept = len(told) - told.count(REJECTED) - told.count(DISCARDED)
         gain = f"= {kept}"
         tail = self._view.advance(gain, "strong") + theme.px(8)
         limit = box.right() - tail
-        if unseen > 1 and chips.place(made, style, box.left(), box.top(), limit)[1]:  # one chip for all of them
-            made = [*made[:-unseen], replace(made[-1], text=f"{unseen}")]
-        places, left_out = chips.place(made, style, box.left(), box.top(), limit)
+        items = self._items(one, told, box.width(), simulated)
+        items = folded(items, told, lambda chosen: not _place(chosen, style, box, limit)[1])
+        places, left_out = _place(items, style, box, limit)
         if left_out:
-            more = self._view.advance("+9", "mono_small") + style.gap
-            places, left_out = chips.place(made, style, box.left(), box.top(), limit - more)
-        for spot, one_chip, index in zip(places, made, order, strict=False):
-            chips.draw(painter, one_chip, spot, style)
-            self.hits.append((spot, partial(tip, one, index, simulated)))
+            places, left_out = _place(items, style, box, limit - self._view.advance("+9", "mono_small") - style.gap)
+        for spot, (made, words) in zip(places, items, strict=False):
+            chips.draw(painter, made, spot, style)
+            self.hits.append((spot, words))
         if left_out:
             end = (places[-1].right() + style.gap) if places else box.left()
             rest = QRect(end, box.top(), limit - end + 1, style.height)
@@ -121,6 +114,35 @@ class PassRows:
         room = QRect(limit, box.top(), tail, style.height)
         write(painter, room, gain, theme.font("strong"), theme.color("text_dim"), RIGHT)
         self.hits.append((room, partial("<p>this pass gave {}</p>".format, explain.count(kept, "token"))))
+
+    def _items(self, one: Pass, told: list[int], width: int, simulated: bool) -> list[Item]:
+        theme = self._view.theme
+        brief, bare = width < theme.px(420), width < theme.px(150)
+        entries = one.drafts[["verdict", "p", "q"]].tolist()
+        items = []
+        for index in reading_order(told):
+            made = chip(theme, one.texts[index], *entries[index], brief)
+            made = replace(made, text="", note="") if bare else made  # the symbols alone
+            items.append((made, partial(tip, one, index, simulated)))
+        return items
+
+
+def folded(items: list[Item], told: list[int], fits: Callable[[list[Item]], bool]) -> list[Item]:
+    """Where not all fit: one chip for all that was discarded, then one for the first accepted ones, as few as need be.
+    How the pass ended stays in sight."""
+    unseen, accepted = told.count(DISCARDED), told.count(ACCEPTED)
+    if unseen > 1 and not fits(items):
+        items = [*items[:-unseen], (replace(items[-1][0], text=f"×{unseen}"), items[-1][1])]
+    whole, count = items, 1
+    while count < accepted and not fits(items):
+        count += 1
+        words = f"<p>the first {count} drafts were accepted</p>"
+        items = [(replace(whole[0][0], text=f"×{count}", note=""), partial(str, words)), *whole[count:]]
+    return items
+
+
+def _place(items: list[Item], style: ChipStyle, box: QRect, limit: int) -> tuple[list[QRect], int]:
+    return chips.place([made for made, _ in items], style, box.left(), box.top(), limit)
 
 
 def chip(theme: Theme, text: str, kind: int, p: float, q: float, brief: bool = False) -> Chip:
