@@ -68,7 +68,8 @@ QLineEdit[kind="value"]:hover { border-color: $border; background: $bg; }
 QLineEdit[kind="value"]:focus { border-color: $accent; background: $bg; }
 QLineEdit[kind="value"][pending="true"] { color: $accent; }
 QComboBox[pending="true"] { color: $accent; }
-QComboBox::drop-down { border: none; width: ${p16}px; }
+QComboBox { padding-right: ${p2}px; }
+QComboBox::drop-down { border: none; width: ${p14}px; }
 QComboBox::down-arrow { image: none; }
 QComboBox:disabled { color: $text_faint; background: $panel; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $border; selection-background-color: $hover;

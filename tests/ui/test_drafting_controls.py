@@ -374,3 +374,12 @@ def test_our_own_line_starts_the_same_engine(settings):
     add_engine_options(parser)
     made = engine_config(parser.parse_args(shlex.split(flags.ours(settings, 16))[1:]))
     assert made.settings == settings
+
+
+def test_every_method_has_room_at_the_largest_text(qtbot):
+    h = Harness(qtbot, size=(1280, 720), scale=2.0)
+    area = h.window.controls.area
+    h.window.controls.drafting.more.setChecked(True)
+    for method in drafting.METHODS:
+        set_to(h, draft_method=method, draft_policy="adaptive", simulated_acceptance=(0.8,))
+        assert area.widget().minimumSizeHint().width() <= area.viewport().width(), method

@@ -27,7 +27,7 @@ class PlainList(QComboBox):
         """With an arrow of its own: the style's stays as small as it is however large the text."""
         super().paintEvent(event)
         half = self.fontMetrics().height() // 5
-        middle = QPoint(self.width() - 3 * half - 2, self.height() // 2)
+        middle = QPoint(self.width() - 2 * half - 4, self.height() // 2)
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         group = QPalette.ColorGroup.Active if self.isEnabled() else QPalette.ColorGroup.Disabled

@@ -71,7 +71,7 @@ class DraftingControls(QWidget):
             "Of requests with a temperature: the likeliest tokens, or a draw from the draft's own distribution, which "
             "is accepted more often",
         )  # fmt: skip
-        self.simulated = SettingSlider(theme, "simulated_acceptance", "What if accepted", False)
+        self.simulated = SettingSlider(theme, "simulated_acceptance", "What if α were", False)
         self.simulated.set_limit(_RATES, even(0.0, 1.0, 0.05))
         self.simulated.set_value(WHAT_IF)
         self.simulate = Toggle("simulated_acceptance", "simulate", off="off", refused=self.simulated.refuse)
