@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.block_pool import BlockPool
 from engine.host_pool import HostPool
 from engine.records import NONE, Admitted, Event, Preempted, Request
@@ -103,6 +105,23 @@ def test_drafts_never_preempt() -> None:
     assert bench.step() == [(1, 1, 0), (2, 1, 0)]
     assert bench.bound == "kv_blocks"
     assert not any(isinstance(e, Preempted) for e in bench.events)
+
+
+def test_drafts_with_room_for_all_are_as_those_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(one_by_one: bool) -> list[object]:
+        bench, seen = Bench(kv_blocks=64, token_budget=60, max_context=64), []
+        if one_by_one:
+            trim = bench.scheduler._trim
+            monkeypatch.setattr(bench.scheduler, "_drafts", lambda: bench.pool.grow_each(trim()[0]))
+        sequences = [bench.add(3 + i, max_tokens=50) for i in range(4)]
+        bench.step()
+        for step in range(12):
+            for i, s in enumerate(sequences):
+                s.drafts = [7] * ((step + i) % 7)
+            seen.append((bench.step(keep=step % 3), [list(s.table) for s in sequences], bench.pool.drain()[1]))
+        return seen
+
+    assert told(one_by_one=False) == told(one_by_one=True)
 
 
 def test_rejected_drafts_give_their_blocks_back() -> None:
