@@ -25,7 +25,8 @@ _LOG = np.log(KNOTS)
 _ALIKE = 0.3  # the line may be off by that, over a range of tokens
 _RANGE = 0.7  # of log tokens: twice as many still tell much of each other
 _ROUGH = 0.1  # one n may be off by that and its neighbours not
-_NOISE = 0.08  # of a measured pass
+_NOISE = 0.08  # of a measured pass, at least: how noisy the machine is shows in how far off the last passes were
+_SCATTER = 50  # passes that this is an average of
 _DRIFT = 0.03  # a pass: the whole machine becomes faster or slower
 _FADE, _FADES = 1 / 100, 20  # what was measured of one n is forgotten by that, every so many passes
 # Beyond the first `_NEW` passes only each `_SPARE`th of a row of equal ones is learnt from: it takes 20 µs.
@@ -48,6 +49,7 @@ class PassTimes:
         self._spread[0, 0] = 1.0
         self._spread[1:, 1:] = _PRIOR
         self._streak = 0
+        self._scatter = _NOISE
         self._count = self._latest = 0
 
     def expected(self, tokens: NDArray[np.int64]) -> Floats:
@@ -79,8 +81,10 @@ class PassTimes:
 
         measures = np.concatenate(([1.0], self._weights(tokens)))
         along = spread @ measures
-        variance = measures @ along + _NOISE**2
         surprise = float(np.log(ms / self.expected(np.array([tokens]))[0]))
+        variance = measures @ along + self._scatter**2
+        self._scatter += (min(abs(surprise), 1.0) - self._scatter) / _SCATTER
+        self._scatter = max(self._scatter, _NOISE)
         reach = _SPIKE * float(np.sqrt(variance))
         side = 0 if abs(surprise) <= reach else 1 if surprise > 0 else -1
         self._streak = self._streak + side if side and self._streak * side >= 0 else side
