@@ -83,6 +83,19 @@ def quantise(weight: NDArray[np.float32]) -> PackedMatrix:
     return pack((signed + OFFSET).astype(np.uint8).reshape(rows, columns), scale, None)
 
 
+def quantise_small(weight: NDArray[np.float32]) -> PackedMatrix:
+    """(rows, columns) in 4 bits: the codes of a group go from its least weight to its largest, in 15 steps."""
+    rows, columns = weight.shape
+    if columns % GROUP:
+        raise ValueError(f"a row of {columns} numbers can't be cut into groups of {GROUP}")
+    grouped = weight.reshape(rows, -1, GROUP)
+    minimum = grouped.min(axis=2).astype(np.float16)
+    scale = ((grouped.max(axis=2) - minimum) / 15).astype(np.float16)
+    inverse = np.divide(1, scale, dtype=np.float32, out=np.zeros(scale.shape, np.float32), where=scale > 0)
+    codes = np.clip(np.rint((grouped - minimum[:, :, None].astype(np.float32)) * inverse[:, :, None]), 0, 15)
+    return pack(codes.astype(np.uint8).reshape(rows, columns), scale, minimum)
+
+
 def halve(weight: NDArray[np.float32]) -> PackedMatrix:
     """(rows, columns) in bfloat16, to the nearest, halves to even. NaN stays NaN."""
     rows, columns = weight.shape

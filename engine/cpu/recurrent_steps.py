@@ -1,4 +1,4 @@
-"""A draft head over matrices of 8 bits, run by the compiled program in `recurrent`. Knows nothing of sequences."""
+"""A draft head over matrices of 4 bits, run by the compiled program in `recurrent`. Knows nothing of sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from engine.cpu import product
 from engine.cpu.compiled import compile_for
-from engine.cpu.packed_matrix import GROUP, PackedMatrix, aligned, quantise
+from engine.cpu.packed_matrix import GROUP, PackedMatrix, aligned, quantise_small
 from engine.cpu.recurrent import DRAFT, HEAD, PHASES, draft_steps
 from engine.cpu.team import Team
 
@@ -23,7 +23,7 @@ _ROWS_GROW = 16
 
 
 class PackedSteps:
-    """See engine.speculation.head_model.Steps. The head's matrices and its rows of the target's head are rounded to 8
+    """See engine.speculation.head_model.Steps. The head's matrices and its rows of the target's head are rounded to 4
     bits; the embedding is the target's own."""
 
     def __init__(self, weights: HeadWeights, embedding: PackedMatrix, head_rows: NDArray[np.float32], threads: int):
@@ -32,8 +32,8 @@ class PackedSteps:
         norms = ("state_norm", "token_norm", "mlp_norm", "norm")
         self._norms = {name: np.ascontiguousarray(getattr(weights, name).numpy(), np.float32) for name in norms}
         self._vocabulary = np.ascontiguousarray(weights.vocabulary.numpy(), np.int64)
-        self._matrices = {name: quantise(getattr(weights, name).numpy()) for name in ("join", "gate_up", "down")}
-        self._matrices["head"] = quantise(head_rows)
+        self._matrices = {name: quantise_small(getattr(weights, name).numpy()) for name in ("join", "gate_up", "down")}
+        self._matrices["head"] = quantise_small(head_rows)
         self._embedding = embedding
         self.bytes = sum(matrix.bytes for matrix in self._matrices.values())
         self._starts: list[NDArray[np.float32]] = []

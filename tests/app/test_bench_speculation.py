@@ -1,4 +1,4 @@
-"""`servescope bench speculation`: one object whose figures an own count confirms, and outputs that drafts don't change."""
+"""`servescope bench speculation`: one object whose figures an own count confirms; outputs that drafts don't change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_best_way_is_found_on_one_half_of_the_prompts_and_told_of_the_other(
     real = speculation.drive
     monkeypatch.setattr(speculation, "drive", drive)
     assert main([*WORDS, "--kinds", "chat", "--batches", "1", "--no-adaptive", "--no-lossless", "--json"]) == 0
-    warm, *rest = seen
+    rest = seen[1:]  # after the warm-up
     survey, pairs = rest[:-4], rest[-4:]
     assert all(not any(halves) for _, halves in survey) and all(all(halves) for _, halves in pairs)
     assert [way == PLAIN for way, _ in pairs] == [False, True, True, False], "each first as often as the other"

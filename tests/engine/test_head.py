@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,13 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("head") / "llama"
     tiny_models.save(path, "llama", True, **SIZES)
     return path
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """An engine and the factory that makes its proposers hold each other: their threads end when both are collected."""
+    yield
+    gc.collect()
 
 
 def floats(folder: Path) -> CpuRunner:
@@ -71,8 +79,8 @@ def test_the_compiled_steps_are_torchs_but_for_rounding(folder, rows: int):
     for _ in range(3):
         wanted, got = exact.logits(tokens), ours.logits(tokens)
         assert got.shape == wanted.shape == (rows, KEPT)
-        # weights and rows rounded to 8 bits, in three products one after the other
-        assert (got - wanted).square().mean().sqrt() <= 0.04 * wanted.std()
+        # weights rounded to 4 bits and rows to 8, in three products one after the other
+        assert (got - wanted).square().mean().sqrt() <= 0.15 * wanted.std()
         tokens = weights.vocabulary.numpy()[wanted.argmax(1).numpy()]
 
 
