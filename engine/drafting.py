@@ -40,6 +40,7 @@ class Drafting:
         self.proposer = self.made(settings)
         self.q: Mapping[int, torch.Tensor] = {}  # of the latest drafts, by sequence: what they were drawn from
         self._lengths = DraftLengths(line)
+        self._lengths.renew(settings.draft_method)
         self._asked = (0, 0)  # in this step: tokens of the longest draft asked for, and of all
         self._matched: dict[int, int] = {}  # before drafts of this step that were looked up, by sequence: tokens
 
@@ -59,7 +60,7 @@ class Drafting:
     def apply(self, settings: LiveSettings, proposer: Proposer | None) -> None:
         """`proposer`: as `made` of these settings."""
         if proposer is not self.proposer:
-            self._lengths.renew()
+            self._lengths.renew(settings.draft_method)
         held, self.settings, self.proposer = self.bytes, settings, proposer
         if held != self.bytes:
             give_back()

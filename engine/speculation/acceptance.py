@@ -112,6 +112,10 @@ class Acceptance:
     def forget(self, seq: int) -> None:
         self._own.pop(seq, None)
 
+    def forget_all(self) -> None:
+        """Sequences, not the rates of all of them together."""
+        self._own.clear()
+
     def _count(self, kind: int, right: int, count: int) -> None:
         keep = (1 - 1 / _WINDOW) ** count
         latest = self._latest[kind] if self._examined[kind] else right / count

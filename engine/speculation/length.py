@@ -50,12 +50,13 @@ class DraftLengths:
         self._to_probe = self._to_try = 0.0  # ms put by
         self._latest = 1  # tokens of the latest pass
         self._count = 0  # passes
-        self.renew()
+        self._known: dict[str, tuple[Acceptance, DraftTimes]] = {}  # by draft method
+        self.renew("")
 
-    def renew(self) -> None:
-        """Another proposer drafts: nothing is known of it."""
-        self.acceptance = Acceptance()
-        self.draft_times = DraftTimes()
+    def renew(self, method: str) -> None:
+        """Another proposer drafts, by `method`: what is known is what another one by it showed."""
+        self.acceptance, self.draft_times = self._known.setdefault(method, (Acceptance(), DraftTimes()))
+        self.acceptance.forget_all()
 
     # --- what was measured ---
 

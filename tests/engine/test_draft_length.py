@@ -305,3 +305,17 @@ def test_what_one_showed_counts_for_it_alone_and_is_forgotten_with_it() -> None:
     assert good > 1.1 and bad < 0.5 and unknown == 1.0
     found.forget(2)
     assert found.of([2]).tolist() == [1.0]
+
+
+def test_what_a_method_showed_is_known_when_it_is_chosen_again() -> None:
+    lengths = DraftLengths(lambda: (4.0, 0.5))
+    lengths.renew("suffix")
+    before = lengths.acceptance.rates.copy()
+    for _ in range(60):
+        lengths.examined([(1, 2, 0, 0)])
+    learnt = lengths.acceptance.rates.copy()
+    lengths.renew("head")
+    assert (lengths.acceptance.rates == before).all(), "nothing is known of another"
+    lengths.renew("suffix")
+    assert (lengths.acceptance.rates == learnt).all() and learnt[0] < before[0] / 2
+    assert lengths.acceptance.of([1]) == 1.0, "sequences are forgotten: they may have ended meanwhile"
