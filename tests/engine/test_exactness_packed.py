@@ -7,6 +7,7 @@ runs the whole cover over all. Real model, runner and engine in this process.
 
 from __future__ import annotations
 
+import gc
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +34,13 @@ def prompts() -> list[list[int]]:
     """10 of 5 to 600 tokens."""
     tokenizer = Tokenizer.load(Path(resolve("default").path))
     return oracle.prompts(lambda text: tokenizer.encode(text, add_special=False))[::2]
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """An engine holds what holds it: the runner's threads end when it is collected."""
+    yield
+    gc.collect()
 
 
 @pytest.mark.slow
