@@ -23,19 +23,14 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones last, so that a broken tree fails within seconds, and of those the engine's first, which take longest.
-    A file's tests are one group, which one process runs: what its fixtures make is made once."""
+    """Slow ones last, so that a broken tree fails within seconds; of those the engine's first, which take longest."""
 
     def order(item: pytest.Item) -> tuple[bool, bool]:
         slow = item.get_closest_marker("slow") is not None
         return slow, slow and "engine" not in item.path.parts
 
     items.sort(key=order)
-    for item in items:
-        slow = "slow " if order(item)[0] else ""
-        item.add_marker(pytest.mark.xdist_group(slow + item.path.name))
 
 
 @pytest.fixture(autouse=True)
