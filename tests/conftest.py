@@ -11,6 +11,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # more than the smallest machine's cores only makes tests slower
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # turns at a barrier; `engine.worker` says why
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the oracle reads local files only
+os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, by whomever (tests/kernels)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a shell; programs under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
