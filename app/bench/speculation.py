@@ -1,9 +1,9 @@
 """Measure whether drafting pays: each way to draft, on chat, code and code to be edited, at several γ and batches.
 
-The built-in prompts, answered greedily to their end. Half of a kind's prompts choose the best γ; the other half is
-then served without drafts and with them, pair by pair in turns, and the ratio of output tokens per second is the
-speed-up. What loops is told apart. At last every output is made once more in float32, with drafts and without, and
-compared.
+The built-in prompts, answered greedily to their end. Half of a kind's prompts choose the best γ, the engine's own
+choice up to the longest (`≤`) among them; the other half is then served without drafts and with them, pair by pair in
+turns, and the ratio of output tokens per second is the speed-up. What loops is told apart. At last every output is made
+once more in float32, with drafts and without, and compared.
 """
 
 from __future__ import annotations
@@ -114,30 +114,38 @@ def _survey(client, args: argparse.Namespace, methods: list[str]) -> list[dict]:
         plain = [drive(client, requests, PLAIN, batch)]
         found: list[tuple[Way, Figures, int]] = []
         for method in methods:
-            for gamma in args.gammas:
-                found.append((way := Way(method, gamma), drive(client, requests, way, batch), len(plain)))
-                if gamma == args.gammas[len(args.gammas) // 2]:
+            for number, way in enumerate(_ways(method, args)):
+                found.append((way, drive(client, requests, way, batch), len(plain)))
+                if number == len(args.gammas) // 2:
                     plain.append(drive(client, requests, PLAIN, batch))
             plain.append(drive(client, requests, PLAIN, batch))
         base = median(one.rate for one in plain)
-        runs.append({"kind": kind, "batch": batch, "method": "off", "gamma": 0, "speedup": 1.0} | plain[0].told()
-                    | {"tokens_per_s": round(base, 1)})  # fmt: skip
+        runs.append({
+            "kind": kind, "batch": batch, "method": "off", "gamma": 0, "policy": "fixed", "speedup": 1.0,
+            **plain[0].told(), "tokens_per_s": round(base, 1),
+        })  # fmt: skip
         for way, figures, after in found:
             near = median(one.rate for one in plain[max(0, after - 2) : after + 2])
             runs.append({
-                "kind": kind, "batch": batch, "method": way.method, "gamma": way.gamma,
+                "kind": kind, "batch": batch, "method": way.method, "gamma": way.gamma, "policy": way.policy,
                 "speedup": round(figures.rate / near, 3), **figures.told(),
             })  # fmt: skip
     return runs
 
 
-def _best(runs: list[dict], kind: str, batch: int, methods: Iterable[str] | None = None) -> Way:
-    """The fastest way on the first half of the prompts, not drafting among them."""
-    here = [run for run in runs if run["kind"] == kind and run["batch"] == batch]
-    if methods is not None:
-        here = [run for run in here if run["method"] in methods]
-    run = max(here, key=lambda run: run["speedup"])
-    return Way(run["method"], run["gamma"])
+def _ways(method: str, args: argparse.Namespace) -> list[Way]:
+    """Every γ, and the engine's own choice of it."""
+    fixed = [Way(method, gamma) for gamma in args.gammas]
+    return fixed if args.no_adaptive else [*fixed, Way(method, max(args.gammas), "adaptive")]
+
+
+def _best(
+    runs: list[dict], kind: str, batch: int, methods: Iterable[str], policies: tuple[str, ...] = ("fixed", "adaptive")
+) -> Way:
+    """The fastest way on the first half of the prompts."""
+    here = [run for run in runs if run["kind"] == kind and run["batch"] == batch and run["method"] in methods]
+    run = max((run for run in here if run["policy"] in policies), key=lambda run: run["speedup"])
+    return Way(run["method"], run["gamma"], run["policy"])
 
 
 def _speedup(client, args: argparse.Namespace, kind: str, runs: list[dict]) -> dict:
@@ -160,6 +168,7 @@ def _speedup(client, args: argparse.Namespace, kind: str, runs: list[dict]) -> d
         "kind": kind,
         "method": way.method,
         "gamma": way.gamma,
+        "policy": way.policy,
         "speedup": round(median(ratios), 3),
         "interval": [round(low, 3), round(high, 3)],
         "ratios": [round(ratio, 3) for ratio in ratios],
@@ -182,7 +191,7 @@ def _adaptive(client, args: argparse.Namespace, runs: list[dict], methods: list[
     found = []
     for kind, batch in product([kind for kind in ADAPTIVE_KINDS if kind in args.kinds], args.batches):
         method = _best(runs, kind, 1, methods).method
-        fixed = _best(runs, kind, batch, (method, "off"))
+        fixed = _best(runs, kind, batch, (method, "off"), ("fixed",))
         adaptive = Way(method, max(args.gammas), "adaptive")
         tell(NAME, f"{kind}, batch {batch}: {args.pairs} pairs of {adaptive} and {fixed}")
         pairs = _pairs(client, _requests(kind, 1, args), adaptive, fixed, batch, args.pairs)
@@ -219,7 +228,7 @@ def _lossless(args: argparse.Namespace, speedups: list[dict]) -> dict:
     different: list[dict] = []
     with running(_config(args, "float32"), NAME) as client:
         for found in speedups:
-            way = Way(found["method"], found["gamma"])
+            way = Way(found["method"], found["gamma"], found["policy"])
             requests = [request for half in (0, 1) for request in _requests(found["kind"], half, args)]
             if not way.gamma or way.method in client.ready.absent_drafts:
                 continue
@@ -273,7 +282,7 @@ def _in_words(result: dict) -> str:
         low, high = found["interval"]
         without = found["speedup_without_loops"]
         lines.append(
-            f"{found['kind']}, one stream: {found['method']} γ {found['gamma']} {found['speedup']:.2f}× "
+            f"{found['kind']}, one stream: {_named(found)} {found['speedup']:.2f}× "
             f"({low:.2f}–{high:.2f}): {found['tokens_per_s_without']:.0f} → {found['tokens_per_s']:.0f} tokens/s, "
             f"{found['tokens_per_pass']} tokens a pass; {found['repeated_share']:.0%} of the tokens repeat, "
             f"{found['prompts_that_loop']} of {found['prompts']} outputs loop"
@@ -287,11 +296,19 @@ def _in_words(result: dict) -> str:
         )
     if lossless := result.get("lossless"):
         lines.append(f"float32: {lossless['equal']} of {lossless['outputs']} outputs equal with drafts and without")
-    lines.append("kind  batch  method   γ  speed-up  accepted  tokens a pass  draft ms  verify ms")
+    lines.append("kind  batch  method      γ  speed-up  accepted  tokens a pass  draft ms  verify ms")
     for run in result["runs"]:
         share = f"{run['acceptance']:.0%}" if run["acceptance"] is not None else "–"
         lines.append(
-            f"{run['kind']:<5} {run['batch']:>5}  {run['method']:<7} {run['gamma']:>2}  {run['speedup']:>8.2f}  "
+            f"{run['kind']:<5} {run['batch']:>5}  {run['method']:<7} {_gamma(run):>4}  {run['speedup']:>8.2f}  "
             f"{share:>8}  {run['tokens_per_pass'] or 1:>13.2f}  {run['draft_ms']:>8.3f}  {run['verify_ms']:>9.2f}"
         )
     return "\n".join(lines)
+
+
+def _gamma(run: dict) -> str:
+    return str(run["gamma"]) if run["policy"] == "fixed" else f"≤ {run['gamma']}"
+
+
+def _named(run: dict) -> str:
+    return str(Way(run["method"], run["gamma"], run["policy"]))

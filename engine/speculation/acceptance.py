@@ -14,12 +14,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from math import sqrt
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.config import MAX_DRAFT
 
-Floats = NDArray[np.float64]
 Result = tuple[int, int, int, int]
 """Of a draft that was verified: its sequence, its tokens, those accepted, and those that matched before it if it was
 looked up, else 0."""
@@ -54,7 +50,6 @@ def _classes(matched: int) -> list[int]:
 
 _MOST = _CLASS_ENDS[-1] + 1
 _TABLE = [_classes(matched) for matched in range(_MOST + 1)]
-KINDS = np.array(_TABLE)  # (matched, MAX_DRAFT) class of each token, by tokens that matched
 
 
 class Acceptance:
@@ -70,16 +65,21 @@ class Acceptance:
         self._latest = [0.0] * CLASSES  # share of the latest few
         self._own: dict[int, _Own] = {}
         self._pass = 0
-        self.rates = np.zeros(CLASSES)
+        self.rates = [0.0] * CLASSES
         self._refresh()
 
-    def each(self, matched: list[int]) -> Floats:
-        """(rows, MAX_DRAFT) the rate of each token, by the tokens that matched before each draft, 0 if none did."""
-        return self.rates[KINDS[np.minimum(matched, _MOST)]]
+    def each(self, matched: int, count: int = MAX_DRAFT) -> list[float]:
+        """(count) the rate of each token of a draft, by the tokens that matched before it, 0 if none did."""
+        rates = self.rates
+        return [rates[kind] for kind in _TABLE[matched if matched < _MOST else _MOST][:count]]
 
-    def of(self, seqs: list[int]) -> Floats:
-        """(rows) by what factor each sequence is better than all are."""
-        return np.array([self._factor(seq) for seq in seqs])
+    def of(self, seq: int) -> float:
+        """By what factor a sequence is better than all are."""
+        own = self._own.get(seq)
+        if own is None:
+            return 1.0
+        keep = self._kept(own)
+        return (own.right * keep + _OWN_WEIGHT) / (own.thought * keep + _OWN_WEIGHT)
 
     def age(self, seq: int) -> int:
         """Passes since it was examined."""
@@ -135,23 +135,14 @@ class Acceptance:
             own = self._own[seq] = _Own()
         keep = self._kept(own) * (1 - 1 / _OWN_WINDOW) ** len(kinds)
         own.right = own.right * keep + min(accepted, len(kinds))
-        own.thought = own.thought * keep + sum(self._rates[kind] for kind in kinds)
+        own.thought = own.thought * keep + sum(self.rates[kind] for kind in kinds)
         own.seen = self._pass
 
     def _kept(self, own: _Own) -> float:
         return 0.5 ** ((self._pass - own.seen) / _OWN_FADE)
 
-    def _factor(self, seq: int) -> float:
-        own = self._own.get(seq)
-        if own is None:
-            return 1.0
-        keep = self._kept(own)
-        return (own.right * keep + _OWN_WEIGHT) / (own.thought * keep + _OWN_WEIGHT)
-
     def _refresh(self) -> None:
-        rate, rates = 0.0, []
+        rate, rates = 0.0, self.rates
         for kind, (right, examined) in enumerate(zip(self._right, self._examined, strict=True)):
             rate = (right + _WEIGHT * _FIRST.get(kind, rate)) / (examined + _WEIGHT)
-            rates.append(rate)
-        self._rates = rates
-        self.rates = np.array(rates)
+            rates[kind] = rate

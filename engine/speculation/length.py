@@ -19,16 +19,12 @@ is drawn, and only of drafts that are certain (q = 1) is a part dropped after th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from engine.config import MAX_DRAFT
 from engine.speculation.acceptance import Acceptance, Result
 from engine.speculation.pass_times import DraftTimes, PassTimes
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 PROBING, TRYING = 0.01, 0.005  # of the time
 _SAVED = 500  # passes: no more is put by than that share of so many
@@ -37,7 +33,6 @@ _RATE = 40  # passes that the rate is an average of
 _EVERY = 4  # passes between two that another number of tokens may be tried in
 _OPTIMIST = 1.0  # standard deviations that a pass may take less than expected, when another number of tokens is tried
 _HIGHEST = 0.995  # rate that is believed; so that of a row the earlier token is always worth more
-_DEPTHS = np.arange(MAX_DRAFT)
 
 
 class DraftLengths:
@@ -100,104 +95,137 @@ class DraftLengths:
             self._settle(time, time)
         return []
 
-    def _worth(self, seqs: list[int], limits: list[int], matched: list[int]) -> Floats:
-        """(rows, MAX_DRAFT) expected accepted tokens of each drafted one, 0 beyond the limits."""
-        worth = np.minimum(self.acceptance.each(matched) * self.acceptance.of(seqs)[:, None], _HIGHEST).cumprod(axis=1)
-        worth[np.array(limits)[:, None] <= _DEPTHS] = 0
-        return worth
+    def _worth(self, seqs: list[int], limits: list[int], matched: list[int]) -> list[list[float]]:
+        """Of each row, up to its limit, the expected accepted tokens of each drafted one."""
+        found = []
+        for seq, limit, match in zip(seqs, limits, matched, strict=True):
+            factor, chance, row = self.acceptance.of(seq), 1.0, []
+            for rate in self.acceptance.each(match, limit):
+                rate *= factor
+                chance *= rate if rate < _HIGHEST else _HIGHEST
+                row.append(chance)
+            found.append(row)
+        return found
 
     def _choose(
-        self, seqs: list[int], worth: Floats, others: int, drafting: DraftTimes | None, settles: bool = True
+        self,
+        seqs: list[int],
+        worth: list[list[float]],
+        others: int,
+        drafting: DraftTimes | None,
+        settles: bool = True,
     ) -> list[int]:
         options = _Options(worth, len(seqs) + others, drafting, self.times)
-        rate = self._tokens / self._time * options.plain / options.verify[0]
-        value = options.tokens - rate * options.time
-        best = int(np.argmax(value))
-        expected, time = float(options.tokens.flat[best]), float(options.time.flat[best])
+        plain = options.verify[0]
+        rate = self._tokens / self._time * options.plain / plain
+        best = options.best(rate)
+        expected, time = best.tokens, best.time
         self._to_probe = min(self._to_probe + PROBING * time, _SAVED * PROBING * time)
         self._to_try = min(self._to_try + TRYING * time, _SAVED * TRYING * time)
         self._count += 1
-        taken = best if self._count % _EVERY else self._tried(options, value, rate, best)
+        taken = best if self._count % _EVERY else self._tried(options, rate, best)
         chosen = options.lengths(taken)
-        if taken == best:
+        if taken is best:
             self._probe(seqs, options, chosen, rate)
-        self._latest = options.plain + int(chosen.sum())
+        self._latest = options.plain + sum(chosen)
         if settles:
-            self._settle(expected / options.plain * float(options.verify[0]), time)
-        return chosen.tolist()
+            self._settle(expected / options.plain * plain, time)
+        return chosen
 
     def _settle(self, tokens: float, time: float) -> None:
         """A pass is expected to take `time`, and its tokens would without drafts."""
         keep = 1 - 1 / _RATE
         self._tokens, self._time = self._tokens * keep + tokens, self._time * keep + time
 
-    def _tried(self, options: _Options, value: Floats, rate: float, best: int) -> int:
+    def _tried(self, options: _Options, rate: float, best: _Option) -> _Option:
         """`best`, or what may be better than it, if what that seems to lose was put by."""
         unsure = self.times.unsure(options.plain + np.arange(len(options.verify)), self._latest)
-        spared = options.verify * (1 - np.exp(-_OPTIMIST * unsure))
-        hoped = value + rate * spared[options.drafted]
-        other = int(np.argmax(hoped))
-        loss = float(value.flat[best] - value.flat[other]) / rate  # ms
-        if options.drafted.flat[other] == options.drafted.flat[best] or loss > self._to_try:
+        spared = (np.array(options.verify) * (1 - np.exp(-_OPTIMIST * unsure))).tolist()
+        other = options.best(rate, spared)
+        loss = (best.tokens - other.tokens) / rate + other.time - best.time  # ms
+        if other.drafted == best.drafted or loss > self._to_try:
             return best
         self._to_try -= loss
         return other
 
-    def _probe(self, seqs: list[int], options: _Options, chosen: Ints, rate: float) -> None:
+    def _probe(self, seqs: list[int], options: _Options, chosen: list[int], rate: float) -> None:
         """Give the row that wasn't examined for longest its first token, if that was put by; `chosen` is changed."""
-        first = options.worth[:, 0]
-        idle = np.flatnonzero((chosen == 0) & (first > 0)).tolist()
+        idle = [i for i, count in enumerate(chosen) if not count and options.worth[i]]
         if not idle:
             return
         age, row = max((self.acceptance.age(seqs[i]), -i) for i in idle)
         row = -row
         if age < _STALE:
             return
-        more = chosen.copy()
+        more = chosen[:]
         more[row] = 1
-        cost = max(0.0, options.time_of(more) - options.time_of(chosen) - float(first[row]) / rate)
+        cost = max(0.0, options.time_of(more) - options.time_of(chosen) - options.worth[row][0] / rate)
         if cost <= self._to_probe:
             self._to_probe -= cost
             chosen[row] = 1
+
+
+class _Option(NamedTuple):
+    """Of all tokens that could be drafted the `drafted` that are worth most, of those no deeper than `limit`."""
+
+    limit: int
+    drafted: int
+    tokens: float  # expected of the pass
+    time: float  # ms
 
 
 class _Options:
     """What a pass could draft: tokens in the order of their worth, as many as there are and down to any depth. (Every
     depth takes a model that drafts another turn, so a row's third token can cost more than another row's first.)
 
-    Arrays are (depths, n): of the n tokens that are worth most those no deeper than that.
-    Attributes: `worth` (rows, MAX_DRAFT); `plain`: tokens of the pass without drafts; `verify`: ms of it, by tokens
-    drafted; `drafted` tokens, `tokens` expected and `time` in ms, of each option.
+    In Python's own numbers: there are some dozens, looked at in every step, and an array's operation takes as long as
+    a dozen of theirs.
+
+    Attributes: `worth` of each row's tokens; `plain`: tokens of the pass without drafts; `verify`: ms of it, by tokens
+    drafted.
     """
 
-    def __init__(self, worth: Floats, plain: int, drafting: DraftTimes | None, times: PassTimes):
-        self.worth, self.plain, self._drafting, self._times = worth, plain, drafting, times
-        order = np.argsort(-worth, axis=None, kind="stable")
-        gains = worth.ravel()[order]
-        count = int(np.count_nonzero(gains > 0))
-        order, gains = order[:count], gains[:count]
-        self._rows, self._depths = order // MAX_DRAFT, order % MAX_DRAFT + 1
-        deepest = int(self._depths.max(initial=1))
-        self._limits = np.arange(1, deepest + 1) if drafting is not None else np.array((deepest,))
-        within = self._depths <= self._limits[:, None]
-        self.drafted = np.zeros((len(self._limits), count + 1), dtype=np.int64)
-        np.cumsum(within, axis=1, out=self.drafted[:, 1:])
-        self.tokens = np.full((len(self._limits), count + 1), float(plain))
-        self.tokens[:, 1:] += np.cumsum(gains * within, axis=1)
-        self.verify = times.expected(np.arange(plain, plain + count + 1))
-        self.time = self.verify[self.drafted]
-        if drafting is not None:
-            self.time = self.time + drafting.expected(self._limits[:, None], self.drafted)
+    def __init__(self, worth: list[list[float]], plain: int, drafting: DraftTimes | None, times: PassTimes):
+        self.worth, self.plain, self._drafting = worth, plain, drafting
+        # (−worth, row, depth): of a row the earlier token comes first, since it is worth more
+        self._order = sorted((-w, row, depth) for row, ws in enumerate(worth) for depth, w in enumerate(ws, 1))
+        deepest = max(map(len, worth), default=0)
+        self._limits = range(1, deepest + 1) if drafting is not None else (deepest,)
+        self.verify: list[float] = times.expected(np.arange(plain, plain + len(self._order) + 1)).tolist()
 
-    def lengths(self, option: int) -> Ints:
+    def best(self, rate: float, spared: list[float] | None = None) -> _Option:
+        """The option whose tokens less `rate` times its time are most. `spared`: ms that a pass may take less, by
+        tokens drafted."""
+        verify, drafting = self.verify, self._drafting
+        none = found = _Option(0, 0, float(self.plain), verify[0])
+        highest = none.tokens - rate * (none.time - (spared[0] if spared else 0.0))
+        for limit in self._limits:
+            drafted, tokens = 0, float(self.plain)
+            for loss, _, depth in self._order:
+                if depth > limit:
+                    continue
+                drafted += 1
+                tokens -= loss
+                time = verify[drafted]
+                if drafting is not None:
+                    time += drafting.expected(limit, drafted)
+                value = tokens - rate * (time - spared[drafted] if spared else time)
+                if value > highest:
+                    highest, found = value, _Option(limit, drafted, tokens, time)
+        return found
+
+    def lengths(self, option: _Option) -> list[int]:
         """(rows)"""
-        limit, count = divmod(option, self.drafted.shape[1])
-        rows = self._rows[:count][self._depths[:count] <= self._limits[limit]]
-        return np.bincount(rows, minlength=len(self.worth))
+        lengths, left = [0] * len(self.worth), option.drafted
+        for _, row, depth in self._order:
+            if not left:
+                break
+            if depth <= option.limit:
+                lengths[row] += 1
+                left -= 1
+        return lengths
 
-    def time_of(self, lengths: Ints) -> float:
+    def time_of(self, lengths: list[int]) -> float:
         """ms"""
-        drafted = int(lengths.sum())
-        drafting = self._drafting
-        draft = 0.0 if drafting is None else float(drafting.expected(np.array(lengths.max()), np.array(drafted)))
-        return float(self._times.expected(np.array((self.plain + drafted,)))[0]) + draft
+        drafted = sum(lengths)
+        return self.verify[drafted] + (self._drafting.expected(max(lengths), drafted) if self._drafting else 0.0)

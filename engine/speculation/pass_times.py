@@ -114,7 +114,7 @@ class DraftTimes:
     """What drafting takes: so much for a pass, for each position that somebody drafts, for each token. ms."""
 
     def __init__(self) -> None:
-        self.prices = np.zeros(3)
+        self._prices = [0.0, 0.0, 0.0]
         self._first = np.diag(np.array((1.0, 1.0, 0.3)) ** 2)
         self._spread = self._first.copy()
         self._seen = 0
@@ -126,15 +126,15 @@ class DraftTimes:
             return
         self._spread += (self._first - self._spread) / 200
         work = np.array((1.0, deepest, tokens))
-        expected = float(self.prices @ work)
+        expected = self.expected(deepest, tokens)
         if self._seen > 3:  # a first draft may compile, and catch up with what it hasn't seen
             ms = min(ms, 2 * expected + 0.1)
         along = self._spread @ work
         gain = along / (work @ along + (0.2 * max(ms, expected) + 0.01) ** 2)
-        self.prices = np.maximum(self.prices + gain * (ms - expected), 0)
+        self._prices = np.maximum(self._prices + gain * (ms - expected), 0).tolist()
         self._spread -= np.outer(gain, along)
 
-    def expected(self, deepest: NDArray[np.int64], tokens: NDArray[np.int64]) -> Floats:
+    def expected(self, deepest: int, tokens: int) -> float:
         """ms, of drafts as `learn` has them; none of no token."""
-        fixed, depth, each = self.prices
-        return np.where(tokens > 0, fixed + depth * deepest + each * tokens, 0.0)
+        fixed, depth, each = self._prices
+        return fixed + depth * deepest + each * tokens if tokens else 0.0

@@ -292,7 +292,7 @@ def test_rates_are_learnt_by_place_and_by_match() -> None:
             while accepted < 6 and rng.random() < (right(matched, accepted) if matched else (0.8, 0.5)[accepted > 0]):
                 accepted += 1
             found.learn([(1, 6, accepted, matched)])
-    plain, short, long = found.each([0, 2, 12])
+    plain, short, long = map(found.each, (0, 2, 12))
     assert plain[0] == pytest.approx(0.8, abs=0.12) and plain[1] == pytest.approx(0.5, abs=0.15)
     assert short[0] == pytest.approx(0.55, abs=0.15) and long[0] == pytest.approx(0.92, abs=0.08)
 
@@ -301,10 +301,10 @@ def test_what_one_showed_counts_for_it_alone_and_is_forgotten_with_it() -> None:
     found = Acceptance()
     for _ in range(40):
         found.learn([(1, 4, 4, 0), (2, 4, 0, 0)])
-    good, bad, unknown = found.of([1, 2, 3])
+    good, bad, unknown = map(found.of, (1, 2, 3))
     assert good > 1.1 and bad < 0.5 and unknown == 1.0
     found.forget(2)
-    assert found.of([2]).tolist() == [1.0]
+    assert found.of(2) == 1.0
 
 
 def test_what_a_method_showed_is_known_when_it_is_chosen_again() -> None:
@@ -315,7 +315,7 @@ def test_what_a_method_showed_is_known_when_it_is_chosen_again() -> None:
         lengths.examined([(1, 2, 0, 0)])
     learnt = lengths.acceptance.rates.copy()
     lengths.renew("head")
-    assert (lengths.acceptance.rates == before).all(), "nothing is known of another"
+    assert lengths.acceptance.rates == before, "nothing is known of another"
     lengths.renew("suffix")
-    assert (lengths.acceptance.rates == learnt).all() and learnt[0] < before[0] / 2
-    assert lengths.acceptance.of([1]) == 1.0, "sequences are forgotten: they may have ended meanwhile"
+    assert lengths.acceptance.rates == learnt and learnt[0] < before[0] / 2
+    assert lengths.acceptance.of(1) == 1.0, "sequences are forgotten: they may have ended meanwhile"
