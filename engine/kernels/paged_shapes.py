@@ -1,0 +1,106 @@
+"""What a launch of paged attention may be given, and the tiles that a card does it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Keys of a tile: with d padded to 128 its keys and values are 32 KiB, so that two or three of them fit beside another
+# program's in a multiprocessor's shared memory while the next are on their way.
+TILE = {4: 32, 2: 64}
+# Bytes of shared memory a program may have, from which on three tiles are in flight and not two. A100: 163 KiB, H100,
+# H200, B200: 227; RTX 30, 40 and 50: 99.
+ROOMY = 160 * 1024
+# Keys of a stretch at least, and per line of its result, which is written and read again in float32.
+LEAST_KEYS, LEAST_KEYS_PER_LINE = 128, 8
+# Numbers that one round of a merge holds in registers, for each warp.
+MERGED_PER_WARP = 2048
+
+
+@dataclass(frozen=True)
+class PoolShape:
+    """`group`: query heads that share a key/value head; `width`: bytes of a number."""
+
+    kv_heads: int
+    group: int
+    block_size: int
+    d: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`lines`: queries × heads of a tile, padded; `queries` of them in it at most."""
+
+    lines: int
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def check_pool(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    tables: torch.Tensor,
+    contexts: torch.Tensor,
+    out: torch.Tensor,
+) -> PoolShape:
+    """The shape of what a kernel is called with, or ValueError: a wrong stride would be read as other numbers."""
+    kv_heads, _, block_size, d = keys.shape
+    heads = q.shape[1]
+    _need(q.dim() == 3 and q.shape == out.shape, f"q {tuple(q.shape)} and out {tuple(out.shape)} differ")
+    _need(q.shape[2] == d and d % 8 == 0 and d <= 256, f"head size {q.shape[2]} over a pool of {d}: at most 256, of 8")
+    _need(heads % kv_heads == 0, f"{heads} query heads over {kv_heads} key/value heads")
+    _need(q.dtype in DTYPES and {q.dtype} == {keys.dtype, values.dtype, out.dtype}, "one of float32, float16, bfloat16")
+    _need(q[0].is_contiguous() and out[0].is_contiguous() if len(q) else True, "a query's heads lie together")
+    _need(keys.shape == values.shape and keys.stride() == values.stride(), "keys and values are laid out alike")
+    _need(keys[0].is_contiguous() and keys[0].numel() < 2**31, "a head's pool lies together, under 2³¹ numbers")
+    _need(tables.dim() == 2 and tables.dtype == contexts.dtype == torch.int32, "tables and contexts are int32")
+    _need(tables.stride(1) == 1 and contexts.is_contiguous() and len(tables) >= len(contexts), "a table for each row")
+    return PoolShape(kv_heads, heads // kv_heads, block_size, d, q.element_size())
+
+
+def tiling(shape: PoolShape, lines: int, device: torch.device) -> Tiling:
+    """For tiles of up to `lines` lines, on `device`."""
+    room = ROOMY
+    if device.type == "cuda":
+        room = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    return tiling_for(shape, lines, room >= ROOMY)
+
+
+def tiling_for(shape: PoolShape, lines: int, roomy: bool) -> Tiling:
+    wide = shape.width == 4
+    most, least = (32, 1) if wide else (128, 16)  # 16: a tensor core's; float32 is done without them
+    padded = min(max(triton.next_power_of_2(lines), least), max(most, triton.next_power_of_2(shape.group)))
+    warps = 8 if padded * triton.next_power_of_2(shape.d) >= 128 * 128 else 4
+    stages = 3 if roomy and not wide and padded <= 64 else 2
+    return Tiling(padded, max(1, padded // shape.group), TILE[shape.width], warps, stages)
+
+
+def constants(shape: PoolShape, tiles: Tiling, queries: int, splits: int) -> dict[str, int]:
+    """The kernels' constants, for tiles of `queries` queries."""
+    used, d_padded = queries * shape.group, triton.next_power_of_2(shape.d)
+    merged = MERGED_PER_WARP * tiles.warps // (triton.next_power_of_2(used) * d_padded)
+    splits_padded = triton.next_power_of_2(splits)
+    return {
+        "GROUP": shape.group,
+        "QUERIES": queries,
+        "LINES": tiles.lines,
+        "SPLITS_PADDED": splits_padded,
+        "LEAST_TILES": -(-max(LEAST_KEYS, LEAST_KEYS_PER_LINE * used) // tiles.keys),
+        "MERGED": max(1, min(merged, splits_padded)),
+        "BLOCK": shape.block_size,
+        "TILE": tiles.keys,
+        "D": shape.d,
+        "D_PADDED": d_padded,
+    }
+
+
+def _need(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(f"paged attention: {otherwise}")
