@@ -100,7 +100,7 @@ class Drafting:
         adaptive = self.settings.draft_policy == "adaptive"
         if adaptive and asks and not isinstance(proposer, Lookup):
             asks, asking, others = self._plan(proposer, asks, asking, others)
-        if not asks:
+        if not asks or (adaptive and isinstance(proposer, Lookup) and self._lengths.rests(others + len(asks))):
             return
         drafts = proposer.propose(asks)
         self._asked = max(ask.limit for ask in asks), sum(ask.limit for ask in asks)

@@ -1,7 +1,9 @@
 """One load under one way of drafting, and what it came to: for `bench speculation`.
 
 A load serves a set of prompts greedily to their end, `batch` at a time. Time is counted over steps without a prompt
-in them, each from the end of the step before to its own, as `bench engine` counts its decode phase. Whoever drafts
+in them, each from the end of the step before to its own, as `bench engine` counts its decode phase, and of those over
+steps of the full batch: answers that are drafted end at different times, and the passes over what is left, which
+others would have joined, aren't the batch's. Whoever drafts
 from past outputs starts with none: every load begins with drafting off, which forgets them. Nor are prompts cached
 between loads.
 """
@@ -74,9 +76,10 @@ class Figures:
 
 
 class _Meter:
-    def __init__(self, batch: int):
+    def __init__(self, batch: int, requests: int):
         self.found = Figures()
         self._batch = batch
+        self._full = min(batch, requests)
         self._end: int | None = None
         self._numbers: dict[int, int] = {}  # request by sequence
 
@@ -88,7 +91,8 @@ class _Meter:
                 self._numbers[event.seq] = event.number
         if isinstance(message, r.StepRecord):
             rows = r.unpack(message.rows, r.ROW)
-            if len(rows) and self._end is not None and (rows["kind"] == r.DECODE).all():
+            full = len(rows) == self._full and self._end is not None
+            if full and (rows["kind"] == r.DECODE).all():
                 self._count(message, rows)
             self._end = message.end_clock
 
@@ -122,7 +126,7 @@ def drive(client: EngineClient, requests: list[Request], way: Way, batch: int) -
     change(client, {"draft_method": "off", "max_batch": batch})
     if way.gamma:
         change(client, {"draft_method": way.method, "draft_length": way.gamma, "draft_policy": way.policy})
-    meter = _Meter(batch)
+    meter = _Meter(batch, len(requests))
     answers = serve(client, requests, NAME, meter.see).by_number
     for answer in answers.values():
         if answer.error:

@@ -110,7 +110,7 @@ def _survey(client, args: argparse.Namespace, methods: list[str]) -> list[dict]:
     runs: list[dict] = []
     for kind, batch in product(args.kinds, args.batches):
         tell(NAME, f"{kind}, batch {batch}: {len(methods)} methods at γ {', '.join(map(str, args.gammas))}")
-        requests = _requests(kind, 0, args)
+        requests = _requests(kind, 0, args, batch)
         plain = [drive(client, requests, PLAIN, batch)]
         found: list[tuple[Way, Figures, int]] = []
         for method in methods:
@@ -194,7 +194,7 @@ def _adaptive(client, args: argparse.Namespace, runs: list[dict], methods: list[
         fixed = _best(runs, kind, batch, (method, "off"), ("fixed",))
         adaptive = Way(method, max(args.gammas), "adaptive")
         tell(NAME, f"{kind}, batch {batch}: {args.pairs} pairs of {adaptive} and {fixed}")
-        pairs = _pairs(client, _requests(kind, 1, args), adaptive, fixed, batch, args.pairs)
+        pairs = _pairs(client, _requests(kind, 1, args, batch), adaptive, fixed, batch, args.pairs)
         ratios = [a.rate / b.rate for a, b in pairs]
         low, high = interval(ratios)
         found.append({
@@ -247,15 +247,18 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a and b else None
 
 
-def _requests(kind: str, half: int, args: argparse.Namespace) -> list:
-    """Every other prompt of a kind, from the first or the second on."""
-    from app.workload.prompts import PromptSet
+def _requests(kind: str, half: int, args: argparse.Namespace, batch: int = 1) -> list:
+    """Every other prompt of a kind, from the first or the second on; of more than one at a time twice as many as the
+    batch, so that it stays full while as many again are answered, as far as there are prompts."""
+    from app.workload.prompts import PromptSet, more
     from engine.records import Request, Sampling
 
-    prompts = [prompt for prompt in PromptSet.load().prompts if prompt.kind == kind][half::2]
+    prompts = [prompt.text for prompt in PromptSet.load().prompts if prompt.kind == kind][half::2]
+    if len(prompts) < 2 * batch > 2:
+        prompts = (prompts + more(kind)[half::2])[: 2 * batch]
     return [
         Request(
-            number=2 * index + half, prompt=prompt.text, system=prompt.system, max_tokens=args.new_tokens,
+            number=2 * index + half, prompt=prompt, max_tokens=args.new_tokens,
             sampling=Sampling(temperature=0.0), label="bench",
         )
         for index, prompt in enumerate(prompts)

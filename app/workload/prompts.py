@@ -77,3 +77,9 @@ class PromptSet:
 def draw_length(mean: float, rng: random.Random) -> int:
     """A length in tokens, log-normal around `mean`."""
     return max(1, round(mean * rng.lognormvariate(-SPREAD * SPREAD / 2, SPREAD)))
+
+
+def more(kind: str) -> list[str]:
+    """Further prompts of a kind, for loads that ask more at once than the built-in set has: none of most kinds."""
+    lines = (files("assets") / "prompts" / "more.jsonl").read_text("utf-8").splitlines()
+    return [line["prompt"] for line in map(json.loads, lines) if line["kind"] == kind]

@@ -11,6 +11,9 @@ a row that doesn't draft, the one that wasn't examined for longest, gets a token
 number of tokens is taken whose time isn't sure. So drafts that stopped paying are taken up again when they pay, and
 what both cost is at most the sum of the two shares, 1.5 % of the time.
 
+Asking for drafts costs time too, also where they are looked up and nothing of them is kept. Where that is more than the
+drafts have spared lately, they are asked for in some passes only, from which it is seen when they spare more.
+
 How often tokens are right is in `acceptance`, what passes take in `pass_times`. Reads no clock and draws no number: the
 same times and verdicts give the same lengths. What is output never depends on them: a length is settled before a token
 is drawn, and only of drafts that are certain (q = 1) is a part dropped after that.
@@ -31,6 +34,8 @@ _SAVED = 500  # passes: no more is put by than that share of so many
 _STALE = 8  # passes after which a row is worth a probe
 _RATE = 40  # passes that the rate is an average of
 _EVERY = 4  # passes between two that another number of tokens may be tried in
+_ASKING, _RESTING = 4, 8  # passes in a row in which drafts are asked for, and then not, when that doesn't pay
+_LATELY = 16  # passes that what is spared by drafts, and what asking takes, are averages of
 _OPTIMIST = 1.0  # standard deviations that a pass may take less than expected, when another number of tokens is tried
 _HIGHEST = 0.995  # rate that is believed; so that of a row the earlier token is always worth more
 
@@ -45,6 +50,7 @@ class DraftLengths:
         self._to_probe = self._to_try = 0.0  # ms put by
         self._latest = 1  # tokens of the latest pass
         self._count = 0  # passes
+        self._gain = 0.0  # ms that the drafts chosen last are expected to spare
         self._known: dict[str, tuple[Acceptance, DraftTimes]] = {}  # by draft method
         self.renew("")
 
@@ -52,6 +58,8 @@ class DraftLengths:
         """Another proposer drafts, by `method`: what is known is what another one by it showed."""
         self.acceptance, self.draft_times = self._known.setdefault(method, (Acceptance(), DraftTimes()))
         self.acceptance.forget_all()
+        self._spared = self._asking = 0.0  # ms a pass lately: by drafts that were looked up, for looking them up
+        self._asked = self._rest = 0  # passes: with drafts asked for since the last rest, and of rest that are left
 
     # --- what was measured ---
 
@@ -62,6 +70,7 @@ class DraftLengths:
     def drafted(self, deepest: int, tokens: int, ms: float) -> None:
         """Drafts for which `tokens` tokens were asked together, of one row at most `deepest`, took `ms`."""
         self.draft_times.learn(deepest, tokens, ms)
+        self._asking += (min(ms, 2 * self._asking + 0.1) - self._asking) / _LATELY
 
     def passed(self, tokens: int, ms: float) -> None:
         """A pass over `tokens` tokens, each with its logits, took `ms` without drafting."""
@@ -78,6 +87,14 @@ class DraftLengths:
 
     # --- what is chosen ---
 
+    def rests(self, others: int) -> bool:
+        """Whether drafts that are looked up aren't even asked for, in a pass of so many rows."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._settle_plain(others)
+        return True
+
     def plan(self, seqs: list[int], limits: list[int], others: int) -> list[int]:
         """The draft length of each of these sequences, at most its limit, by a drafter whose tokens cost time.
         `others`: rows of the coming pass that won't draft."""
@@ -88,12 +105,22 @@ class DraftLengths:
     ) -> list[int]:
         """How many tokens to keep of drafts that are there and certain. `matched`: tokens that matched before those
         that were looked up, 0 of others. `planned`: some of this pass's drafts were planned."""
-        if seqs:
-            return self._choose(seqs, self._worth(seqs, lengths, matched), others, None, not planned)
+        if not seqs and not planned:
+            self._settle_plain(others)
+            self._weigh(0.0)
+        if not seqs:
+            return []
+        kept = self._choose(seqs, self._worth(seqs, lengths, matched), others, None, not planned)
         if not planned:
-            time = float(self.times.expected(np.array((others,)))[0])
-            self._settle(time, time)
-        return []
+            self._weigh(self._gain)
+        return kept
+
+    def _weigh(self, spared: float) -> None:
+        """Drafts were asked for in this pass and are expected to spare so many ms: whether to ask in the next ones."""
+        self._spared += (spared - self._spared) / _LATELY
+        self._asked += 1
+        if self._asked >= _ASKING and self._spared < self._asking:
+            self._asked, self._rest = 0, _RESTING
 
     def _worth(self, seqs: list[int], limits: list[int], matched: list[int]) -> list[list[float]]:
         """Of each row, up to its limit, the expected accepted tokens of each drafted one."""
@@ -120,6 +147,7 @@ class DraftLengths:
         rate = self._tokens / self._time * options.plain / plain
         best = options.best(rate)
         expected, time = best.tokens, best.time
+        self._gain = (expected - options.plain) / rate - (time - plain)
         self._to_probe = min(self._to_probe + PROBING * time, _SAVED * PROBING * time)
         self._to_try = min(self._to_try + TRYING * time, _SAVED * TRYING * time)
         self._count += 1
@@ -131,6 +159,11 @@ class DraftLengths:
         if settles:
             self._settle(expected / options.plain * plain, time)
         return chosen
+
+    def _settle_plain(self, rows: int) -> None:
+        """A pass without drafts."""
+        time = float(self.times.expected(np.array((rows,)))[0])
+        self._settle(time, time)
 
     def _settle(self, tokens: float, time: float) -> None:
         """A pass is expected to take `time`, and its tokens would without drafts."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
+from itertools import product
 
 import pytest
 
@@ -28,11 +30,11 @@ def test_one_object_with_all_figures(capsys):
     assert main([*WORDS, "--kinds", "chat", "edit", "--batches", "1", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["chat_speedup_batch1"] > 0 and found["edit_speedup_batch1"] > 0
-    runs = {(run["kind"], run["batch"], run["method"], run["gamma"]) for run in found["runs"]}
-    assert runs == {
+    runs = [(run["kind"], run["batch"], run["method"], run["gamma"], run["policy"]) for run in found["runs"]]
+    assert sorted(runs) == sorted(
         (kind, batch, *way) for kind in ("chat", "edit") for batch in (1, 4)
-        for way in (("off", 0), ("ngram", 2), ("ngram", 4))
-    }  # fmt: skip
+        for way in (("off", 0, "fixed"), ("ngram", 2, "fixed"), ("ngram", 4, "fixed"), ("ngram", 4, "adaptive"))
+    )  # fmt: skip
     for run in found["runs"]:
         assert run["speedup"] > 0 and run["verify_ms"] > 0
         assert (run["acceptance"] is None) == (run["tokens_per_pass"] is None)
@@ -92,7 +94,7 @@ def step(clock: int, rows: list[tuple], drafts: list[tuple] = (), **timing: int)
 
 
 def test_a_load_counts_steps_without_prompts_from_end_to_end():
-    meter = _Meter(batch=1)
+    meter = _Meter(batch=1, requests=1)
     meter._numbers = {1: 7}
     for one in (
         step(10, [(1, r.PREFILL, 0, 0, 1)], forward=99),
@@ -122,3 +124,19 @@ def test_a_way_in_words():
     assert [str(way) for way in (PLAIN, Way("ngram", 4), Way("head", 8, "adaptive"))] == [
         "no drafts", "ngram γ 4", "head γ ≤ 8",
     ]  # fmt: skip
+
+
+def test_time_is_that_of_the_full_batch():
+    meter = _Meter(batch=4, requests=2)
+    both = [(1, r.DECODE, 0, 0, 1), (2, r.DECODE, 0, 0, 1)]
+    for one in (step(10, both), step(30, both), step(35, both[:1]), step(60, both)):
+        meter.see(one)
+    assert (meter.found.tokens, meter.found.ns) == (4, 20 + 25)
+
+
+def test_a_batch_has_twice_its_prompts_and_no_half_has_those_of_the_other():
+    args = Namespace(new_tokens=8)
+    for kind, batch in product(("chat", "code"), (1, 4, 16)):
+        halves = [[request.prompt for request in speculation._requests(kind, half, args, batch)] for half in (0, 1)]
+        assert len(halves[0]) == len(halves[1]) >= (2 * batch if batch > 1 else 4)
+        assert not set(halves[0]) & set(halves[1]) and len(set(halves[0])) == len(halves[0])
