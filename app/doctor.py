@@ -191,6 +191,7 @@ def device(found: dict, has_driver: bool) -> Check:
 def drivers() -> list[Check]:
     """The driver, and what NVML tells of memory."""
     from app import nvml as probe
+    from app import nvml_device, nvml_faults
 
     try:
         nvml = importlib.import_module("pynvml")
@@ -202,14 +203,14 @@ def drivers() -> list[Check]:
     try:
         nvml.nvmlInit()
         try:
-            handle = probe.first_visible(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+            handle = nvml_device.first_visible(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
             version = nvml.nvmlSystemGetDriverVersion()
             total, used, _ = probe.memory_of(nvml, handle)
             listed = probe.processes_of(nvml, handle) is not None
         finally:
             nvml.nvmlShutdown()
     except Exception as error:
-        why = probe.absent(error)
+        why = nvml_faults.absent(error)
         remedy = "for a GPU, install NVIDIA's driver; without one Servescope runs on the CPU"
         return [
             Check("driver", "note", why, remedy),

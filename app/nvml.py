@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Protocol
 
 from app.host import host_memory
+from app.nvml_device import Handle, find, name_of
+from app.nvml_device import Nvml as Devices
+from app.nvml_faults import absent, costs_one_figure, kind_of, lost
 from ui.contracts import DeviceMemory, HostMemory
 
 INTERVAL = 0.5  # seconds between samples; a sample takes some 100 µs, the driver itself refreshes about as often
 RETRY = 5.0  # seconds until a driver that stopped answering is asked again
+UNLISTED = -1  # in place of a process' number
 NOT_AVAILABLE = (1 << 64) - 1  # what NVML puts into a 64-bit field that has no value
-
-
-Handle = object  # a device, opaque
 
 
 class Figures(Protocol):
@@ -35,31 +36,27 @@ class Figures(Protocol):
     reserved: int
 
 
-class Nvml(Protocol):
+class Nvml(Devices, Protocol):
     """The part of pynvml that is used here; its calls on processes are looked up by name."""
-
-    NVMLError: type[Exception]
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
-    def nvmlDeviceGetCount(self) -> int: ...
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Handle: ...
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Handle: ...
-    def nvmlDeviceGetName(self, handle: Handle) -> str | bytes: ...
     def nvmlDeviceGetMemoryInfo(self, handle: Handle, version: int | None = None) -> Figures: ...
 
 
 class NvmlProbe:
-    """A DeviceProbe. `pid` gives the engine's process now; `index` picks a GPU, None the one the engine uses."""
+    """A DeviceProbe. `pid` gives the engine's process now; `gpu` picks one by number or identifier, "" the one that the
+    engine uses."""
 
     def __init__(
         self,
         pid: Callable[[], int | None],
-        index: int | None = None,
+        gpu: str = "",
         nvml: Nvml | None = None,
         interval: float = INTERVAL,
     ):
-        self._pid, self._index, self._nvml, self._interval = pid, index, nvml, interval
+        self._pid, self._gpu, self._nvml, self._interval = pid, gpu, nvml, interval
+        self._told = ""  # the identifier of the engine's device
         # one tuple, replaced whole: a reader on another thread never sees half a change
         self._now: tuple[DeviceMemory | None, str] = (None, "the NVIDIA driver has not answered yet")
         self._closed = threading.Event()
@@ -76,6 +73,11 @@ class NvmlProbe:
     def host(self) -> HostMemory:
         return host_memory(self._pid())
 
+    def follow(self, uuid: str) -> None:
+        """The engine says which device it runs on: the driver may list no processes (WSL2), and CUDA counts devices in
+        an order of its own."""
+        self._told = uuid
+
     def close(self) -> None:
         """Ends the sampling; returns at once."""
         self._closed.set()
@@ -91,7 +93,7 @@ class NvmlProbe:
                 nvml.nvmlInit()
             except Exception as error:  # its own errors, and those of a broken library
                 self._now = (None, absent(error))
-                if type(error).__name__.endswith("LibraryNotFound"):
+                if kind_of(error) == "LibraryNotFound":
                     return  # it won't appear while this program runs
                 self._closed.wait(RETRY)
                 continue
@@ -104,7 +106,7 @@ class NvmlProbe:
                 if self._closed.wait(self._interval):
                     return
         except Exception as error:  # a driver that is being replaced, a GPU that fell off the bus
-            self._now = (None, f"the NVIDIA driver stopped answering ({_words(error)}); asking again")
+            self._now = (None, lost(error))
             self._closed.wait(RETRY)
         finally:
             with suppress(Exception):  # what is lost can't be shut down
@@ -112,46 +114,21 @@ class NvmlProbe:
 
     def _sample(self, nvml: Nvml) -> DeviceMemory:
         pid = self._pid()
-        handle, processes = self._device(nvml, pid)
-        name = nvml.nvmlDeviceGetName(handle)
+
+        def lists(handle: Handle) -> bool:
+            return pid is not None and pid in (processes_of(nvml, handle) or ())
+
+        handle = find(nvml, self._gpu, self._told, lists, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         total, used, reserved = memory_of(nvml, handle)
-        process, others = split(processes, pid)
+        process, others = split(processes_of(nvml, handle), pid)
         return DeviceMemory(
-            name=name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name),
+            name=name_of(nvml, handle),
             total=total,
             used=used,
             reserved=reserved,
             process=process,
             others=others,
         )
-
-    def _device(self, nvml: Nvml, pid: int | None) -> tuple[Handle, dict[int, int | None] | None]:
-        """The device to show with its processes: the chosen one, or where the engine runs, or CUDA's first."""
-        if self._index is not None:
-            handle = nvml.nvmlDeviceGetHandleByIndex(self._index)
-            return handle, processes_of(nvml, handle)
-        count = nvml.nvmlDeviceGetCount()
-        if count > 1 and pid is not None:
-            for index in range(count):
-                handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                processes = processes_of(nvml, handle)
-                if processes and pid in processes:
-                    return handle, processes
-        handle = first_visible(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-        return handle, processes_of(nvml, handle)
-
-
-def first_visible(nvml: Nvml, visible: str) -> Handle:
-    """CUDA's first device: NVML counts all, CUDA only those that CUDA_VISIBLE_DEVICES names."""
-    first = visible.split(",")[0].strip()
-    try:
-        if first.isdigit():
-            return nvml.nvmlDeviceGetHandleByIndex(int(first))
-        if first.startswith("GPU-"):
-            return nvml.nvmlDeviceGetHandleByUUID(first)
-    except nvml.NVMLError:
-        pass  # a name that this machine doesn't have: CUDA sees none, the window shows the first
-    return nvml.nvmlDeviceGetHandleByIndex(0)
 
 
 def memory_of(nvml: Nvml, handle: Handle) -> tuple[int | None, int | None, int | None]:
@@ -162,35 +139,41 @@ def memory_of(nvml: Nvml, handle: Handle) -> tuple[int | None, int | None, int |
             info = nvml.nvmlDeviceGetMemoryInfo(handle, version=version)
             return positive(info.total), number(info.used), number(info.reserved)
         except nvml.NVMLError as error:
-            if not _unsupported(error):
+            if not costs_one_figure(error):
                 raise
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError as error:
-        if not _unsupported(error):
+        if not costs_one_figure(error):
             raise
         return None, None, None
     return positive(info.total), number(info.used), None
 
 
 def processes_of(nvml: Nvml, handle: Handle) -> dict[int, int | None] | None:
-    """Bytes by process, compute and graphics; None where the driver doesn't list them."""
+    """Bytes by process, compute and graphics; None where the driver doesn't list those that compute. Where it keeps
+    only the other list to itself, `UNLISTED` stands for who may be on it."""
     found: dict[int, int | None] = {}
-    listed = False
     for call in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
         try:
             entries = getattr(nvml, call)(handle)
+        except AttributeError:  # an old binding
+            entries = None
         except nvml.NVMLError as error:
-            if not _unsupported(error):
+            if not costs_one_figure(error):
                 raise
-            continue
-        listed = True
-        for entry in entries:
+            # a device that knows no graphics (an instance, a card without a display) has none to list
+            entries = [] if "Graphics" in call and kind_of(error) == "NotSupported" else None
+        if entries is None:
+            if "Compute" in call:
+                return None
+            found[UNLISTED] = None
+        for entry in entries or ():
             # a process that does both is listed twice with the same figure
             size = number(entry.usedGpuMemory)
             before = found.get(entry.pid, size)
             found[entry.pid] = None if size is None or before is None else max(size, before)
-    return found if listed else None
+    return found
 
 
 def split(processes: dict[int, int | None] | None, pid: int | None) -> tuple[int | None, int | None]:
@@ -219,27 +202,3 @@ def number(value: object) -> int | None:
 
 def positive(value: object) -> int | None:
     return number(value) or None
-
-
-def absent(error: Exception) -> str:
-    """Why there are no figures at all, for the user."""
-    kind = type(error).__name__
-    if kind.endswith("LibraryNotFound"):
-        return "no NVIDIA driver on this machine"
-    if kind.endswith("DriverNotLoaded"):
-        return "the NVIDIA driver is installed but not loaded; load it, or restart the machine after an update"
-    if kind.endswith("LibRmVersionMismatch"):
-        return "the NVIDIA driver and its library differ in version; restart the machine after the update"
-    if kind.endswith("NoPermission"):
-        return "no permission to ask the NVIDIA driver; is this user in the group that may use the GPU?"
-    return f"the NVIDIA driver does not answer ({_words(error)})"
-
-
-def _unsupported(error: Exception) -> bool:
-    """The device doesn't tell this, as opposed to not answering at all."""
-    names = ("NotSupported", "FunctionNotFound", "NoPermission", "ArgumentVersionMismatch", "InvalidArgument", "NoData")
-    return type(error).__name__.endswith(names)
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -22,6 +22,7 @@ from app.stories.live import LiveStories
 from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
 from engine.config import EngineConfig
+from engine.records import Message, Ready
 from ui.contracts import WorkloadSettings
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
@@ -49,7 +50,8 @@ class Session:
     ):
         # the child reads its libraries and the model while this process reads Qt
         self.source = LiveEngine(config)
-        self.probe = NvmlProbe(lambda: self.source.pid)
+        self.probe = NvmlProbe(lambda: self.source.pid, config.gpu)
+        self.source.listeners.append(self._follow)
         prompts = PromptSet.load()
         self.workload = PoissonWorkload(self.source, prompts, workload)
         self.stories = LiveStories(self.source, prompts, self.workload)
@@ -129,6 +131,12 @@ class Session:
             size=self._appearance.size,
             stories=self.stories,
         )
+
+    def _follow(self, messages: list[Message]) -> None:
+        """The probe looks at the card that the engine says it runs on."""
+        for message in messages:
+            if isinstance(message, Ready):
+                self.probe.follow(message.gpu)
 
     def close(self) -> None:
         self.source.close()

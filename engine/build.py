@@ -92,6 +92,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     return Built(
         engine=engine,
         encode_request=words.encode_request,
+        gpu=runner.gpu,
         ready=ready,
         refusals=(RequestRefused, BadPrompt),
         out_of_memory=(OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError),

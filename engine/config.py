@@ -97,6 +97,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class Limit(msgspec.Struct, frozen=True):
     """What a slider shows: the range that a setting may take now, and why it ends there."""
+    gpu: str = ""  # of several NVIDIA GPUs: its number as nvidia-smi has it, or GPU-…, MIG-…; "" = CUDA's first
+    memory_fraction: float = 0.9  # of a card, for all that the engine holds there (engine/runner/profile.py)
 
     low: float
     high: float

@@ -639,6 +639,7 @@ class Ack(_Struct):
     key: str = ""  # the setting refused, if one was
     settings: LiveSettings | None = None
     limits: dict[str, Limit] | None = None  # where the change moved them
+    gpu: str = ""  # CUDA: the card's identifier, or its instance's, without what NVML puts in front
 
 
 class Refused(_Struct):

@@ -38,6 +38,7 @@ class Breakdown:
     over: int = 0  # bytes that the engine tells of and the system doesn't count
     free: int | None = None  # of the device, beside the parts
     driver: int | None = None  # of the total, kept by the driver for itself; None where it doesn't tell that apart
+    counted: bool = True  # the total is the system's count; else the driver tells none, and it is what the parts come to
 
 
 def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, int]:
@@ -97,9 +98,12 @@ def device(memory: Memory, sample: DeviceMemory, used: int, cached: int, free: i
         whole += sample.reserved
     elif sample.reserved is None:
         rest += "; what the driver keeps for itself is in here"
+    counted = sample.used is not None
     closed = _close(sample.name, parts, whole, over + more, "unexplained", rest)
-    left = None if sample.total is None else max(0, sample.total - whole)
-    return replace(closed, free=left, driver=sample.reserved)
+    if not counted:  # nobody knows whether there is more
+        closed = replace(closed, parts=closed.parts[:-1])
+    left = None if sample.total is None or not counted else max(0, sample.total - whole)
+    return replace(closed, free=left, driver=sample.reserved, counted=counted)
 
 
 def _of_engine(memory: Memory, used: int, cached: int, free: int) -> list[Part]:

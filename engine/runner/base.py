@@ -27,6 +27,7 @@ class OutOfDeviceMemory(Exception):
 class Runner(Protocol):
     name: str  # "cpu", "cuda"
     device_text: str  # in words
+    gpu: str  # CUDA: the card's identifier; else ""
     model: Model
     num_blocks: int
     host_blocks: int  # of the pool on the host that preempted sequences move to

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from engine.config import Dtype, EngineConfig
@@ -26,7 +28,7 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     baseline = resident()
     if config.threads:
         torch.set_num_threads(config.threads)
-    device = pick_device(config.device)
+    device = pick_device(config.device, config.gpu)
     planned = open_planned(files)
     choice = choose(config.dtype, device.type, planned)
     exact_float32()
@@ -58,7 +60,7 @@ def build_beside(
     """A second model's runner on the device of the first, over an empty pool. `room`: bytes that its weights may take:
     on Linux a process that asks for too much isn't refused, it is killed. Raises ModelProblem, OutOfDeviceMemory, and
     what the system raises where it gives no more."""
-    device = pick_device(config.device)
+    device = pick_device(config.device, config.gpu)
     planned = open_planned(files)
     choice = choose(form, device.type, planned)
     needed = _weight_bytes(planned, choice.form, device)
@@ -100,10 +102,27 @@ def _make(
     return kind(planned.config, weights, name, dtype, device, config.block_size, 0, baseline, consume=True)
 
 
-def pick_device(asked: str) -> torch.device:
-    """"auto": CUDA where there is a card, else the CPU. Raises ModelProblem when the device asked for is absent."""
+def pick_device(asked: str, gpu: str = "") -> torch.device:
+    """"auto": CUDA where there is a card, else the CPU. Raises ModelProblem when what was asked for is absent."""
+    if gpu and asked == "cpu":
+        raise ModelProblem(f"gpu '{gpu}' was asked for and device 'cpu'; take one of the two")
+    if gpu:
+        show_only(gpu)
+        asked = "cuda"
     if asked == "auto":
         asked = "cuda" if torch.cuda.is_available() else "cpu"
     if asked == "cuda" and not torch.cuda.is_available():
+        if gpu:
+            raise ModelProblem(
+                f"gpu '{gpu}' was asked for, but torch sees no such card; nvidia-smi -L lists them, and servescope "
+                "doctor tells whether this torch can use one"
+            )
         raise ModelProblem("device 'cuda' was asked for, but torch sees no CUDA card; take device 'cpu' or 'auto'")
     return torch.device(asked, torch.cuda.current_device()) if asked == "cuda" else torch.device(asked)
+
+
+def show_only(gpu: str) -> None:
+    """Let CUDA see that one card, by the driver's own numbering: CUDA's begins with the fastest. CUDA reads this when
+    it is first used, so another one needs another process."""
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu

@@ -19,6 +19,10 @@ class CudaRunner(TorchRunner):
     def device_text(self) -> str:
         return torch.cuda.get_device_name(self.device)
 
+    @property
+    def gpu(self) -> str:  # type: ignore[override]
+        return str(getattr(torch.cuda.get_device_properties(self.device), "uuid", ""))  # older torch has none
+
     def free_bytes(self) -> int | None:
         free, _ = torch.cuda.mem_get_info(self.device)
         slack = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)

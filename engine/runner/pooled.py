@@ -29,6 +29,7 @@ class PooledRunner:
     """See `engine.runner.base.Runner`. A subclass has what raises NotImplementedError here."""
 
     name = ""
+    gpu = ""
 
     def __init__(self, config: ModelConfig, model: Model, pool: KVPool, baseline: Resident):
         """`pool`: empty. `baseline`: what was resident before the model came."""

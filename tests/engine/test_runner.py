@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -271,3 +272,24 @@ def test_dummy_batches_are_well_formed():
     batch = dummy_batch([1, 20, 16], 16)
     assert batch.slots.tolist() == [0, *range(16, 36), *range(48, 64)]
     assert batch.logit_index.tolist() == [0, 20, 36]
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_gpu_that_is_chosen_is_the_only_one_that_cuda_sees(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # restored after
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: seen.append(dict(os.environ)) or True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert pick_device(device, "GPU-1") == torch.device("cuda", 0)
+    assert seen and all(e["CUDA_VISIBLE_DEVICES"] == "GPU-1" and e["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for e in seen)
+
+
+def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelProblem, match="gpu '7' was asked for, but torch sees no such card"):
+        pick_device("auto", "7")
+    with pytest.raises(ModelProblem, match="device 'cpu'"):
+        pick_device("cpu", "7")

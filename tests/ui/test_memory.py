@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import msgspec
 import pytest
 from PySide6.QtCore import QPoint
@@ -50,6 +52,27 @@ def test_with_a_card_it_is_the_card(qtbot):
     words = [text for text, _ in view._foot(view.shown, 2000)]
     assert words[0] == "sum 3.25 GiB = 3.00 GiB used + 256 MiB reserved by the driver, by NVML's count"
     assert "unexplained" in [part.name for part in view.shown.parts]
+
+
+@pytest.mark.parametrize("missing", list(product([False, True], repeat=5)))
+def test_no_figure_that_the_driver_does_not_give(qtbot, missing):
+    """Every set of N/A: no words claim a count that isn't there."""
+    names = ("total", "used", "reserved", "process", "others")
+    told = dict(zip(names, (140 * GIB, 3 * GIB, GIB // 4, 2 * GIB, GIB // 2), strict=True))
+    gone = {name for name, away in zip(names, missing, strict=True) if away}
+    sample = DeviceMemory(name="GB10", **{name: None if name in gone else size for name, size in told.items()})
+    view = show(qtbot, MemoryView(ViewContext(**{**scene().__dict__, "probe": NoProbe(sample)})), 700, 420)
+    parts = {part.name: part.bytes for part in view.shown.parts}
+    words = " ".join([view._summary, *(text for text, _ in view._foot(view.shown, 2000))])
+    assert sum(parts.values()) == view.shown.total
+    assert ("other processes" in parts) == ("others" not in gone)
+    assert ("CUDA context" in parts) == ("process" not in gone)
+    assert ("driver" in parts) == ("reserved" not in gone)
+    assert ("unexplained" in parts) == ("used" not in gone)
+    assert ("140 GiB" in words) == ("total" not in gone)
+    assert ("unavailable" in words) == ("used" in gone)
+    assert ("by NVML's count" in words) == (not gone & {"used", "reserved"})
+    assert (view.shown.free is None) == bool(gone & {"used", "total"})
 
 
 def test_the_formula_has_the_models_numbers(qtbot):

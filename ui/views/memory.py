@@ -12,7 +12,7 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QBrush, QPainter
 
 from engine.records import Memory
-from ui import breakdown, explain
+from ui import breakdown, explain, simulated
 from ui.breakdown import Breakdown, Part
 from ui.changes import Kinds
 from ui.context import ViewContext
@@ -60,11 +60,15 @@ class MemoryView(PaintedView):
             self.shown = None
             self.summarise("unloaded" if self._unloaded() else "")
             return
-        if sample is not None:
+        if self.context.source.provenance == "simulated":
+            self.shown = simulated.memory(memory, state.used, state.cached, state.free)
+            self.summarise(f"{explain.size(self.shown.total)} simulated, by formula")
+        elif sample is not None:
             blocks = (0, 0, 0) if self._unloaded() else (state.used, state.cached, state.free)
             self.shown = breakdown.device(memory, sample, *blocks)
             total = "" if sample.total is None else f" of {explain.size(sample.total)}"
-            self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} in use")
+            told = "in use" if self.shown.counted else "told of; in use: unavailable"
+            self.summarise(f"{sample.name} · {explain.size(self.shown.total)}{total} {told}")
         else:
             reason = self._reason()
             host = state.host.used, state.host.num_blocks
@@ -74,7 +78,7 @@ class MemoryView(PaintedView):
     def _sample(self) -> DeviceMemory | None:
         """The card's figures, where the engine is on one."""
         ready = self.context.mirror.ready
-        return None if ready is not None and ready.runner == "cpu" else self.context.probe.latest()
+        return None if ready is not None and ready.runner in ("cpu", "simulated") else self.context.probe.latest()
 
     def _reason(self) -> str:
         return self.context.probe.reason or "the engine runs on the CPU"
@@ -345,6 +349,12 @@ def _process_sums(reason: str) -> tuple[str, ...]:
 
 def _sums(shown: Breakdown) -> tuple[str, ...]:
     """What NVML's first and second memory call say, from the longest words to the shortest."""
+    if not shown.counted:
+        return (
+            "what the engine and the driver tell of; what is in use in all: unavailable from this driver",
+            "what is told of; in use in all: unavailable",
+            "told of; in use: unavailable",
+        )
     if shown.driver is None:
         return ("used, by the driver's count, its own part within", "used by NVML's count", "used")
     used, driver = explain.size(shown.total - shown.driver), explain.size(shown.driver)
