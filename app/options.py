@@ -26,8 +26,8 @@ from engine.config import (
 )
 
 MESSAGE = 300  # characters of what argparse says, which quotes what was typed
-MOST_THREADS = 64  # or the machine's cores, where it has more; threads without a core only wait for each other
 MEMORY_FRACTION = (0.05, 0.98)  # some is the driver's own, and what shares the card moves a little
+MOST_THREADS = 64  # or the machine's cores, where it has more; threads without a core only wait for each other
 
 
 class UsageError(Exception):
@@ -66,7 +66,6 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         "both on the CPU only and with float16 keys and values; or floats (default: auto, what suits device and model)",
     )
     group.add_argument("--device", choices=get_args(Device), default="auto", help="where the model runs")
-    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of the engine (0: all cores)")
     group.add_argument(
         "--gpu",
         default="",
@@ -81,6 +80,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="of a card's memory, for weights, KV pool, graphs and what a step takes (default: %(default)s)",
     )
+    group.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads of the engine (0: all cores)")
     group.add_argument(
         "--set",
         action="append",
@@ -106,6 +106,11 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
         else:
             changes[key] = value
     within("--threads", args.threads, 0, max(MOST_THREADS, os.cpu_count() or 1))
+    within("--memory-fraction", args.memory_fraction, *MEMORY_FRACTION)
+    if args.gpu and not re.fullmatch(r"\d{1,3}|(GPU|MIG)-[0-9a-zA-Z/-]+", args.gpu, re.ASCII):
+        raise UsageError(f"--gpu {args.gpu!r}: must be a number or identifier, GPU-… or MIG-…, of nvidia-smi -L")
+    if args.gpu and args.device == "cpu":
+        raise UsageError(f"--gpu {args.gpu}: the model runs on the CPU by --device cpu; leave one of the two out")
     if not is_unicode(args.model):
         raise UsageError("--model: its name is not UTF-8 here; rename or link it, or run with PYTHONUTF8=1")
     try:
@@ -118,13 +123,10 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
         raise UsageError("--set draft_method=model needs --set draft_model=MODEL, a checkpoint as --model takes it")
     return EngineConfig(
         model=args.model,
-    within("--memory-fraction", args.memory_fraction, *MEMORY_FRACTION)
-    if args.gpu and not re.fullmatch(r"\d{1,3}|(GPU|MIG)-[0-9a-zA-Z/-]+", args.gpu, re.ASCII):
-        raise UsageError(f"--gpu {args.gpu!r}: must be a number or identifier, GPU-… or MIG-…, of nvidia-smi -L")
-    if args.gpu and args.device == "cpu":
-        raise UsageError(f"--gpu {args.gpu}: the model runs on the CPU by --device cpu; leave one of the two out")
         dtype=args.dtype,
         device=args.device,
+        gpu=args.gpu,
+        memory_fraction=args.memory_fraction,
         block_size=block_size,
         threads=args.threads,
         settings=settings,
@@ -137,8 +139,6 @@ def within(option: str, value: float | None, low: float, high: float) -> None:
         raise UsageError(f"{option} {number(value)}: must be from {number(low)} to {number(high)}")
 
 
-        gpu=args.gpu,
-        memory_fraction=args.memory_fraction,
 def typed(text: str) -> str:
     """An argument as it was typed: where the locale is not UTF-8, Python hides its bytes behind surrogates."""
     try:

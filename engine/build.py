@@ -88,11 +88,11 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         notices=[*words.notices, *runner.notices, *notices],
         absent=runner.absent,
         absent_drafts=drafters.absent(),
+        gpu=runner.gpu,
     )
     return Built(
         engine=engine,
         encode_request=words.encode_request,
-        gpu=runner.gpu,
         ready=ready,
         refusals=(RequestRefused, BadPrompt),
         out_of_memory=(OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError),

@@ -88,6 +88,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "default"  # "default", a Hugging Face directory, a .gguf file, or a hub id
     dtype: Dtype = "auto"
     device: Device = "auto"
+    gpu: str = ""  # of several NVIDIA GPUs: its number as nvidia-smi has it, or GPU-…, MIG-…; "" = CUDA's first
+    memory_fraction: float = 0.9  # of a card, for all that the engine holds there (engine/runner/profile.py)
     block_size: int = 16  # tokens
     threads: int = 0  # CPU threads of the engine; 0 = torch's choice
     seed: int = 0  # seed of requests that bring none (combined with the request's number)
@@ -97,8 +99,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class Limit(msgspec.Struct, frozen=True):
     """What a slider shows: the range that a setting may take now, and why it ends there."""
-    gpu: str = ""  # of several NVIDIA GPUs: its number as nvidia-smi has it, or GPU-…, MIG-…; "" = CUDA's first
-    memory_fraction: float = 0.9  # of a card, for all that the engine holds there (engine/runner/profile.py)
 
     low: float
     high: float

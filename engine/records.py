@@ -627,6 +627,7 @@ class Ready(_Struct):
     notices: list[str] = []  # what the user should know: a shrunken pool, a missing chat template
     absent: dict[str, str] = {}  # forms of weights (`EngineConfig.dtype`) that can't be had here, and why
     absent_drafts: dict[str, str] = {}  # draft methods that can't be had here, and why
+    gpu: str = ""  # CUDA: the card's identifier, or its instance's, without what NVML puts in front
 
 
 class Ack(_Struct):
@@ -639,7 +640,6 @@ class Ack(_Struct):
     key: str = ""  # the setting refused, if one was
     settings: LiveSettings | None = None
     limits: dict[str, Limit] | None = None  # where the change moved them
-    gpu: str = ""  # CUDA: the card's identifier, or its instance's, without what NVML puts in front
 
 
 class Refused(_Struct):
