@@ -54,10 +54,10 @@ def measure(args: argparse.Namespace) -> dict:
 
     with running(_config(args), NAME) as client:
         ready = client.ready
-        requests = _requests(args.streams, args.prompt_tokens, args.new_tokens, ready.model.vocabulary)
-        serve(client, _requests(1, *WARM_UP, ready.model.vocabulary, first=len(requests)), NAME)
+        asked = requests(args.streams, args.prompt_tokens, args.new_tokens, ready.model.vocabulary)
+        serve(client, requests(1, *WARM_UP, ready.model.vocabulary, first=len(asked)), NAME)
         meter = Meter(args.streams)
-        answers = serve(client, requests, NAME, meter.see).by_number.values()
+        answers = serve(client, asked, NAME, meter.see).by_number.values()
         settings = client.settings
     for answer in answers:
         if answer.error:
@@ -157,7 +157,7 @@ def _config(args: argparse.Namespace):
     return fit(config, given(args.set), blocks * size)
 
 
-def _requests(streams: int, prompt_tokens: int, new_tokens: int, vocabulary: int, first: int = 0):
+def requests(streams: int, prompt_tokens: int, new_tokens: int, vocabulary: int, first: int = 0):
     """Greedy requests of random tokens. Low ids are left out: many models keep their special tokens there."""
     import numpy as np
 

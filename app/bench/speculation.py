@@ -81,6 +81,7 @@ def measure(args: argparse.Namespace) -> dict:
         runs = _survey(client, args, methods)
         speedups = [_speedup(client, args, kind, runs) for kind in args.kinds if 1 in args.batches]
         adaptive = [] if args.no_adaptive else _adaptive(client, args, runs, methods)
+        beside = _beside_bench_engine(client, args) if 1 in args.batches else None
     result = {
         "model": ready.model.name,
         "dtype": ready.model.dtype,
@@ -93,6 +94,7 @@ def measure(args: argparse.Namespace) -> dict:
         **{f"{found['kind']}_speedup_batch1": found["speedup"] for found in speedups},
         "speedups": speedups,
         "adaptive": adaptive,
+        "plain_to_bench_engine": beside,
         "runs": runs,
     }
     if not args.no_lossless:
@@ -206,6 +208,31 @@ def _adaptive(client, args: argparse.Namespace, runs: list[dict], methods: list[
     return found
 
 
+def _beside_bench_engine(client, args: argparse.Namespace) -> dict:
+    """What speed-ups are against, beside what `bench engine --streams 1` makes of the same engine: pairs in turns."""
+    from app.bench import engine
+    from app.bench.runs import interval
+    from app.headless import serve, tell
+
+    kind = args.kinds[0]
+    requests = _requests(kind, 1, args)
+    tell(NAME, f"{kind} without drafts beside bench engine: {args.pairs} pairs")
+
+    def load() -> float:
+        meter = engine.Meter(1)
+        asked = engine.requests(1, 32, args.new_tokens, client.ready.model.vocabulary, first=len(requests) * 2)
+        serve(client, asked, NAME, meter.see)
+        return meter.figures()["output_tokens_per_s"]
+
+    ratios = []
+    for number in range(args.pairs):
+        other = load() if number % 2 else None
+        plain = drive(client, requests, PLAIN, 1).rate  # leaves drafts off and one stream
+        ratios.append(plain / (other or load()))
+    low, high = interval(ratios)
+    return {"kind": kind, "ratio": round(median(ratios), 3), "interval": [round(low, 3), round(high, 3)]}
+
+
 def _pairs(client, requests: list, way: Way, other: Way, batch: int, count: int) -> list[tuple[Figures, Figures]]:
     """In turns, each first as often as the other."""
     pairs = []
@@ -299,6 +326,9 @@ def _in_words(result: dict) -> str:
         )
     if lossless := result.get("lossless"):
         lines.append(f"float32: {lossless['equal']} of {lossless['outputs']} outputs equal with drafts and without")
+    if beside := result["plain_to_bench_engine"]:
+        low, high = beside["interval"]
+        lines.append(f"without drafts ÷ bench engine: {beside['ratio']:.3f} ({low:.3f}–{high:.3f})")
     lines.append("kind  batch  method      γ  speed-up  accepted  tokens a pass  draft ms  verify ms")
     for run in result["runs"]:
         share = f"{run['acceptance']:.0%}" if run["acceptance"] is not None else "–"

@@ -44,6 +44,7 @@ def test_one_object_with_all_figures(capsys):
     assert len(chat["ratios"]) == 2 and chat["interval"][0] <= chat["speedup"] <= chat["interval"][1]
     assert chat["same_output"] == chat["prompts"] == 8, "the half of 16 prompts that chose nothing"
     assert {(one["kind"], one["batch"]) for one in found["adaptive"]} == {("chat", 1), ("chat", 4)}
+    assert found["plain_to_bench_engine"]["ratio"] > 0 and found["plain_to_bench_engine"]["kind"] == "chat"
     assert found["lossless"]["equal"] == found["lossless"]["outputs"] == 26 and not found["lossless"]["different"]
 
 
@@ -56,6 +57,7 @@ def test_the_best_way_is_found_on_one_half_of_the_prompts_and_told_of_the_other(
 
     real = speculation.drive
     monkeypatch.setattr(speculation, "drive", drive)
+    monkeypatch.setattr(speculation, "_beside_bench_engine", lambda client, args: None)
     assert main([*WORDS, "--kinds", "chat", "--batches", "1", "--no-adaptive", "--no-lossless", "--json"]) == 0
     rest = seen[1:]  # after the warm-up
     survey, pairs = rest[:-4], rest[-4:]
