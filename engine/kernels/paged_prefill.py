@@ -16,7 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.paged_shapes import check_pool, constants, tiling
+from engine.kernels.ahead import Case
+from engine.kernels.paged_shapes import PoolShape, case, check_pool, constants, tiling
 from engine.kernels.paged_tiles import attend_stretch
 from engine.kernels.splits import SplitWorkspace
 
@@ -25,9 +26,9 @@ from engine.kernels.splits import SplitWorkspace
 def _paged_prefill(
     q, keys, values, tables, row_starts, contexts, out, means, log_sums, arrivals,
     q_stride, out_stride, pool_stride, table_stride, splits, scale,
-    GROUP: tl.constexpr, QUERIES: tl.constexpr, LINES: tl.constexpr, SPLITS_PADDED: tl.constexpr,
-    LEAST_TILES: tl.constexpr, MERGED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
-    D_PADDED: tl.constexpr,
+    GROUP: tl.constexpr, QUERIES: tl.constexpr, USED_PADDED: tl.constexpr, LINES: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr, LEAST_TILES: tl.constexpr, MERGED: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, D_PADDED: tl.constexpr,
 ):  # fmt: skip
     """Grid (tiles of a row · splits, kv_heads, rows); a row's last tiles, which see the most keys, begin first."""
     head, row = tl.program_id(1), tl.program_id(2)
@@ -45,7 +46,8 @@ def _paged_prefill(
             keys + head.to(tl.int64) * pool_stride, values + head.to(tl.int64) * pool_stride,
             tables + row * table_stride, first, queries * GROUP, tl.maximum(first + queries, 0), split, splits, scale,
             means, log_sums, arrivals, (row * tl.num_programs(1) + head) * tiles + tile,
-            GROUP, GROUP * QUERIES, LINES, SPLITS_PADDED, True, LEAST_TILES, MERGED, BLOCK, TILE, D, D_PADDED,
+            GROUP, GROUP * QUERIES, USED_PADDED, LINES, SPLITS_PADDED, True, LEAST_TILES, MERGED,
+            BLOCK, TILE, D, D_PADDED,
         )  # fmt: skip
 
 
@@ -113,3 +115,23 @@ def paged_prefill_reference(
         weights = torch.softmax(scores, dim=-1).nan_to_num(0.0)  # a query that sees nothing
         result = weights @ v.unsqueeze(1)
         out[begin:end] = result.permute(2, 0, 1, 3).flatten(1, 2).to(out.dtype)
+
+
+def ahead() -> list[Case]:
+    """Chunks of prompts with and without splits, and verification."""
+    work = (
+        ("bfloat16", PoolShape(8, 4, 16, 128, 2), 2048, 1),
+        ("bfloat16", PoolShape(8, 4, 16, 128, 2), 2048, 4),
+        ("bfloat16", PoolShape(8, 4, 16, 128, 2), 5, 32),
+        ("bfloat16", PoolShape(8, 8, 32, 128, 2), 8, 32),
+        ("bfloat16", PoolShape(3, 3, 16, 64, 2), 2048, 1),
+        ("float16", PoolShape(8, 4, 128, 80, 2), 2048, 1),
+        ("float32", PoolShape(3, 3, 16, 64, 4), 2048, 1),
+        ("float32", PoolShape(8, 4, 16, 128, 4), 2048, 4),
+        ("float32", PoolShape(8, 4, 16, 128, 4), 2, 32),
+    )
+    return [
+        case(_paged_prefill, f"rows of {most}, {splits} splits", shape, most, splits, type_, roomy)
+        for type_, shape, most, splits in work
+        for roomy in (True, False)
+    ]

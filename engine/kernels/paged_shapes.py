@@ -7,13 +7,21 @@ from dataclasses import dataclass
 import torch
 import triton
 
+from engine.kernels.ahead import SHARED_BYTES, TYPES, Case
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Keys of a tile: with d padded to 128 its keys and values are 32 KiB, so that two or three of them fit beside another
-# program's in a multiprocessor's shared memory while the next are on their way.
+# Keys of a tile: with d padded to 128 its keys and values are 32 KiB.
 TILE = {4: 32, 2: 64}
-# Bytes of shared memory a program may have, from which on three tiles are in flight and not two. A100: 163 KiB, H100,
-# H200, B200: 227; RTX 30, 40 and 50: 99.
+# Bytes of shared memory a program may have, from which on two tiles are on their way while one is in work, and not one:
+# 64 KiB for each of a multiprocessor's programs. A100: 163 KiB; H100, H200, B200: 227; RTX 30, 40, 50: 99.
 ROOMY = 160 * 1024
+# A key is found by way of its table entry, so that each tile ahead takes two stages of Triton's, and the one in work
+# another.
+STAGES_ROOMY, STAGES_TIGHT = 5, 3
+# Lines of a tile, least and most. A tensor core's are 16 at least. float32 is done without them, each thread holding
+# whole rows of both operands: more lines spill.
+LINES = {4: (1, 16), 2: (16, 128)}
+FEW_LINES = {4: 8, 2: 16}  # that 4 warps do without spilling; decode is as a rule among them
 # Keys of a stretch at least, and per line of its result, which is written and read again in float32.
 LEAST_KEYS, LEAST_KEYS_PER_LINE = 128, 8
 # Numbers that one round of a merge holds in registers, for each warp.
@@ -74,22 +82,23 @@ def tiling(shape: PoolShape, lines: int, device: torch.device) -> Tiling:
 
 
 def tiling_for(shape: PoolShape, lines: int, roomy: bool) -> Tiling:
-    wide = shape.width == 4
-    most, least = (32, 1) if wide else (128, 16)  # 16: a tensor core's; float32 is done without them
+    least, most = LINES[shape.width]
     padded = min(max(triton.next_power_of_2(lines), least), max(most, triton.next_power_of_2(shape.group)))
-    warps = 8 if padded * triton.next_power_of_2(shape.d) >= 128 * 128 else 4
-    stages = 3 if roomy and not wide and padded <= 64 else 2
+    warps = 4 if padded <= FEW_LINES[shape.width] else 8
+    stages = 2 if padded == 128 else STAGES_ROOMY if roomy else STAGES_TIGHT  # 128 lines keep a tile busy by themselves
     return Tiling(padded, max(1, padded // shape.group), TILE[shape.width], warps, stages)
 
 
 def constants(shape: PoolShape, tiles: Tiling, queries: int, splits: int) -> dict[str, int]:
     """The kernels' constants, for tiles of `queries` queries."""
     used, d_padded = queries * shape.group, triton.next_power_of_2(shape.d)
-    merged = MERGED_PER_WARP * tiles.warps // (triton.next_power_of_2(used) * d_padded)
+    used_padded = triton.next_power_of_2(used)
+    merged = MERGED_PER_WARP * tiles.warps // (used_padded * d_padded)
     splits_padded = triton.next_power_of_2(splits)
     return {
         "GROUP": shape.group,
         "QUERIES": queries,
+        "USED_PADDED": used_padded,
         "LINES": tiles.lines,
         "SPLITS_PADDED": splits_padded,
         "LEAST_TILES": -(-max(LEAST_KEYS, LEAST_KEYS_PER_LINE * used) // tiles.keys),
@@ -99,6 +108,21 @@ def constants(shape: PoolShape, tiles: Tiling, queries: int, splits: int) -> dic
         "D": shape.d,
         "D_PADDED": d_padded,
     }
+
+
+def case(kernel: object, words: str, shape: PoolShape, most: int, splits: int, type_: str, roomy: bool) -> Case:
+    """What a launch compiles on a card with or without room, for rows of up to `most` queries."""
+    tiles = tiling_for(shape, most * shape.group, roomy)
+    numbers = dict.fromkeys(("q", "keys", "values", "out"), "*" + TYPES[type_])
+    floats = dict.fromkeys(("means", "log_sums"), "*fp32")
+    whole = dict.fromkeys(("tables", "row_starts", "contexts", "arrivals"), "*i32")
+    strides = dict.fromkeys(("q_stride", "out_stride", "table_stride", "splits"), "i32")
+    return Case(
+        kernel, f"{type_}, {words}, heads of {shape.d}, {shape.group} to a group, blocks of {shape.block_size}",
+        {**numbers, **floats, **whole, **strides, "pool_stride": "i64", "scale": "fp32"},
+        dict(constants(shape, tiles, min(tiles.queries, most), splits)), ("q_stride", "out_stride", "pool_stride"),
+        tiles.warps, tiles.stages, targets=tuple(cc for cc, room in SHARED_BYTES.items() if (room >= ROOMY) == roomy),
+    )  # fmt: skip
 
 
 def _need(holds: bool, otherwise: str) -> None:

@@ -66,12 +66,12 @@ def attend(
 def attend_stretch(
     q, out, q_stride, out_stride, keys, values, table, first, alive, end, split, splits, scale,
     means, log_sums, arrivals, unit,
-    GROUP: tl.constexpr, USED: tl.constexpr, LINES: tl.constexpr, SPLITS_PADDED: tl.constexpr, TWO_LOOPS: tl.constexpr,
-    LEAST_TILES: tl.constexpr, MERGED: tl.constexpr,
+    GROUP: tl.constexpr, USED: tl.constexpr, USED_PADDED: tl.constexpr, LINES: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr, TWO_LOOPS: tl.constexpr, LEAST_TILES: tl.constexpr, MERGED: tl.constexpr,
     BLOCK: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr, D_PADDED: tl.constexpr,
 ):  # fmt: skip
-    """One program. q, out: at the tile's first query and head; first: that query's position; alive: lines that are real,
-    of USED; end: keys that the tile sees; split: which stretch of them this is. unit: the tile's number among all."""
+    """One program. q, out: at the tile's first query and head; first: that query's position; alive: lines that are
+    real, of USED; end: keys that the tile sees; split: which stretch of them; unit: the tile's number among all."""
     line = tl.arange(0, LINES)
     column = tl.arange(0, D_PADDED)
     tiles = tl.cdiv(end, TILE)
@@ -107,7 +107,8 @@ def attend_stretch(
             log_sum = tl.where(none, float("-inf"), top + tl.log2(tl.where(none, 1.0, total)))
             at = (unit * splits + split) * USED + line
             tl.store(log_sums + at, log_sum, mask=line < USED)
-            tl.store(means + at[:, None] * D + column[None, :], mean, mask=(line < USED)[:, None] & (column < D)[None, :])
+            kept = (line < USED)[:, None] & (column < D)[None, :]
+            tl.store(means + at[:, None] * D + column[None, :], mean, mask=kept)
             # every thread's stores come before the one thread's release; the last to arrive acquires them all
             tl.debug_barrier()
             earlier = tl.atomic_add(arrivals + unit, 1, sem="acq_rel", scope="gpu")
@@ -115,28 +116,27 @@ def attend_stretch(
                 tl.store(arrivals + unit, 0)  # as the next launch needs it
                 merge(
                     out, out_stride, means, log_sums, unit * splits * USED, active, alive,
-                    GROUP, USED, SPLITS_PADDED, MERGED, D, D_PADDED,
+                    GROUP, USED, USED_PADDED, SPLITS_PADDED, MERGED, D, D_PADDED,
                 )  # fmt: skip
 
 
 @triton.jit
 def merge(
     out, out_stride, means, log_sums, base, active, alive,
-    GROUP: tl.constexpr, USED: tl.constexpr, SPLITS_PADDED: tl.constexpr, MERGED: tl.constexpr,
-    D: tl.constexpr, D_PADDED: tl.constexpr,
+    GROUP: tl.constexpr, USED: tl.constexpr, USED_PADDED: tl.constexpr, SPLITS_PADDED: tl.constexpr,
+    MERGED: tl.constexpr, D: tl.constexpr, D_PADDED: tl.constexpr,
 ):  # fmt: skip
     """out = Σ 2^(s − top)·mean ÷ Σ 2^(s − top) over the stretches, s their log sums; MERGED stretches at a time. What
     others wrote is read past this multiprocessor's own cache (.cg)."""
-    USED_PADDED: tl.constexpr = triton.next_power_of_2(USED)
     line = tl.arange(0, USED_PADDED)
     column = tl.arange(0, D_PADDED)
     split = tl.arange(0, SPLITS_PADDED)
-    there = (split < active)[:, None] & (line < USED)[None, :]
-    at = base + split[:, None] * USED + line[None, :]
-    sums = tl.load(log_sums + at, mask=there, other=float("-inf"), cache_modifier=".cg")  # (SPLITS_PADDED, lines)
-    top = tl.max(sums, 0)
+    every = log_sums + base + split[:, None] * USED + line[None, :]  # (SPLITS_PADDED, lines)
+    held = (split < active)[:, None] & (line < USED)[None, :]
+    all_sums = tl.load(every, mask=held, other=float("-inf"), cache_modifier=".cg")
+    top = tl.max(all_sums, 0)
     top = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.sum(tl.exp2(sums - top[None, :]), 0)
+    total = tl.sum(tl.exp2(all_sums - top[None, :]), 0)
     total = tl.where(total == 0, 1.0, total)
     merged = tl.zeros((USED_PADDED, D_PADDED), tl.float32)
     some = tl.arange(0, MERGED)

@@ -20,7 +20,7 @@ PROGRAMS_PER_MULTIPROCESSOR = 2
 # split writes and reads again is 4·d·heads a row, under a hundredth of its keys and values from 512 tokens on.
 LEAST = 4
 MOST = 128
-# A whole number of rounds over the card is not to be had for every shape: the fewest splits that come so near to the best.
+# A whole number of rounds over the card is not to be had for every shape: the fewest splits so near to the best do.
 NEAR_BEST = 0.95
 # Of a card that can't be asked, as in the interpreter: few, so that tests cut rows with few tokens.
 MULTIPROCESSORS_UNKNOWN = 4
