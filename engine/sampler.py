@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Decision:
+class Decision:
     """One row decided, before it is told as tokens and verdicts."""
 
     accepted: int
@@ -93,9 +94,7 @@ class Sampler:
         self.vocabulary = vocabulary
         self._rule = rule or ExactRule()
 
-    def sample(
-        self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None
-    ) -> list[Outcome]:
+    def sample(self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None) -> list[Outcome]:
         """logits (N, vocabulary) with N = Σ (drafts + 1), rows in order. `rule`: what decides of all drafts in this
         pass, those of greedy rows too, instead of the sampler's own. Raises BadLogits."""
         wanted = sum(len(row.drafts) + 1 for row in rows)
@@ -110,12 +109,12 @@ class Sampler:
         for i, row in enumerate(rows):
             if row.greedy:
                 ours = slice(starts[i], starts[i] + len(row.drafts) + 1)
-                found = best[ours] if row.penalties is None else likeliest(_penalised(logits[ours], [row]))
-                outcomes[i] = _outcome(row, _decide_greedy(row, found, rule))
+                found = best[ours] if row.penalties is None else likeliest(penalised(logits[ours], [row]))
+                outcomes[i] = outcome(row, _decide_greedy(row, found, rule))
         for group in _groups(sampled, rows, max(1, _CHUNK // self.vocabulary)):
             decisions = self._decide_sampled(logits, [rows[i] for i in group], starts[group], rule or self._rule)
             for i, decision in zip(group, decisions, strict=True):
-                outcomes[i] = _outcome(rows[i], decision)
+                outcomes[i] = outcome(rows[i], decision)
         return [outcome for outcome in outcomes if outcome is not None]
 
     def weights(self, logits: torch.Tensor, row: SampleRow) -> torch.Tensor:
@@ -128,7 +127,7 @@ class Sampler:
         likeliest(logits)
         if row.greedy:
             row = replace(row, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-        return weights_of(_penalised(logits, [row]), [row], np.zeros(len(logits), dtype=np.int64))
+        return weights_of(penalised(logits, [row]), [row], np.zeros(len(logits), dtype=np.int64))
 
     def draft(self, row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
         """The distribution (vocabulary,) that a row's i-th drafted token was drawn from; `like` has type and device."""
@@ -144,7 +143,7 @@ class Sampler:
 
     def _decide_sampled(
         self, logits: torch.Tensor, rows: list[SampleRow], starts: NDArray[np.int64], rule: ExactRule
-    ) -> list[_Decision]:
+    ) -> list[Decision]:
         """Rows with temperature > 0. One pass over the vocabulary for all, none in Python."""
         lengths = np.array([len(row.drafts) for row in rows])
         gamma = int(lengths.max())
@@ -152,7 +151,7 @@ class Sampler:
         own = np.repeat(starts - first, lengths + 1) + np.arange(len(rows) + lengths.sum())
         owner = np.repeat(np.arange(len(rows)), lengths + 1)
         chosen = logits[torch.from_numpy(own).to(logits.device)]  # (n, vocabulary)
-        weights = weights_of(_penalised(chosen, rows), rows, owner)  # (n, vocabulary) float64
+        weights = weights_of(penalised(chosen, rows), rows, owner)  # (n, vocabulary) float64
         totals = weights.sum(dim=1)  # (n,)
 
         # tests of the drafted tokens, all (rows, γ), padded
@@ -185,7 +184,7 @@ class Sampler:
             last_q[which] = q_rows.of(which, accepted[which], last[which])
         columns = (accepted, last, last_p, last_q, last_draws, lengths, p, q, draws)
         return [
-            _Decision(end, token, end_p, end_q, end_draw, p_row[:n], q_row[:n], draw_row[:n])
+            Decision(end, token, end_p, end_q, end_draw, p_row[:n], q_row[:n], draw_row[:n])
             for end, token, end_p, end_q, end_draw, n, p_row, q_row, draw_row in zip(
                 *(column.tolist() for column in columns), strict=True
             )
@@ -234,11 +233,16 @@ def likeliest(logits: torch.Tensor) -> NDArray[np.int64]:
         best, values = top.indices.cpu().numpy(), top.values.float().cpu().numpy()
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise BadLogits(
-            f"the model gave logits that are no numbers ({values[bad[0]]}) in {len(bad)} of {len(values)} rows; "
-            "the weights may be damaged, or the precision too low: try float32"
-        )
+        refuse(float(values[bad[0]]), len(bad), len(values))
     return best
+
+
+def refuse(value: float, bad: int, rows: int) -> NoReturn:
+    """Of `rows` rows of logits `bad` have no largest one that is a number; of the first of them it is `value`."""
+    raise BadLogits(
+        f"the model gave logits that are no numbers ({value}) in {bad} of {rows} rows; "
+        "the weights may be damaged, or the precision too low: try float32"
+    )
 
 
 def _groups(sampled: list[int], rows: list[SampleRow], room: int) -> Iterator[list[int]]:
@@ -256,7 +260,7 @@ def _groups(sampled: list[int], rows: list[SampleRow], room: int) -> Iterator[li
         yield group
 
 
-def _penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
+def penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
     """Logits (n, vocabulary) of `rows`, in order, with their penalties taken; themselves where nobody has any. Of the
     last row n may end before its drafts do."""
     places: list[Place] = []
@@ -269,7 +273,7 @@ def _penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
     return penalise(logits, places) if places else logits
 
 
-def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | None) -> _Decision:
+def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | None) -> Decision:
     """One-hot p: a draft is accepted when it is the likeliest token, without a draw; or as `rule` has it."""
     drafts = row.drafts
     equal = [int(token == ours) for token, ours in zip(drafts, best.tolist(), strict=False)]
@@ -280,7 +284,7 @@ def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | No
         draws = uniforms.tolist()
         p = np.array(equal, dtype=np.float64)
         accepted = int(leading(rule.accepts(p, np.ones(len(drafts)), uniforms)[None])[0])
-    return _Decision(
+    return Decision(
         accepted=accepted,
         last=int(best[accepted]),
         last_p=1.0,
@@ -292,7 +296,7 @@ def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | No
     )
 
 
-def _outcome(row: SampleRow, decision: _Decision) -> Outcome:
+def outcome(row: SampleRow, decision: Decision) -> Outcome:
     """Tokens with their origins, and the verdict on each drafted token."""
     count, accepted = len(row.drafts), decision.accepted
     tokens = [*row.drafts[:accepted], decision.last]
