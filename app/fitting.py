@@ -11,6 +11,7 @@ import msgspec
 
 from engine.config import AUTO, MAX_BUDGET, EngineConfig, LiveSettings
 from engine.formulas import blocks_for
+from engine.profiles import fills, parse
 
 DEFAULT_TOKENS = LiveSettings().kv_blocks * EngineConfig().block_size  # what the default pool holds
 # Context that a pool nobody sized is made for, tokens. Beyond it, or beyond what the model was trained for, the engine
@@ -26,6 +27,8 @@ def given(items: list[str]) -> set[str]:
 def fit(config: EngineConfig, asked: set[str], tokens: int = DEFAULT_TOKENS) -> EngineConfig:
     """`config` with the settings not in `asked` moved to fit. `tokens`: what a pool nobody sized should hold."""
     settings, size = config.settings, config.block_size
+    if config.simulation is not None:
+        settings, asked = _simulated(config, asked)
 
     def follow(key: str, value: int) -> None:
         nonlocal settings
@@ -50,3 +53,30 @@ def fit(config: EngineConfig, asked: set[str], tokens: int = DEFAULT_TOKENS) -> 
         elif "max_context" not in asked:
             follow("max_context", settings.token_budget)
     return msgspec.structs.replace(config, settings=settings)
+
+
+# Of a simulated device, where nobody asks for another: what servers on such cards are set to.
+SIMULATED_BATCH = 256
+SIMULATED_CONTEXT = 8192
+
+
+def _simulated(config: EngineConfig, asked: set[str]) -> tuple[LiveSettings, set[str]]:
+    """A pool that fills the device, and a batch of its size."""
+    profile = parse(config.simulation.profile)
+    settings, size = config.settings, config.block_size
+    first = {
+        "max_batch": SIMULATED_BATCH,
+        "max_context": min(SIMULATED_CONTEXT, profile.model.shape.max_positions),
+        "kv_blocks": fills(profile, size, SIMULATED_CONTEXT, settings.max_context),
+    }
+    mine = {key: value for key, value in first.items() if key not in asked}
+    settings = msgspec.structs.replace(settings, **mine)
+    if "max_context" not in asked:
+        settings = msgspec.structs.replace(settings, max_context=min(settings.max_context, settings.kv_blocks * size))
+    return settings, asked | {"kv_blocks"} | ({"max_context"} if "max_context" in mine else set())
+
+
+def unpaced(config: EngineConfig) -> EngineConfig:
+    """A simulation that nobody watches: it doesn't wait for its steps' time to pass."""
+    assert config.simulation is not None
+    return msgspec.structs.replace(config, simulation=msgspec.structs.replace(config.simulation, paced=False))

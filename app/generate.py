@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from app.options import UsageError, add_engine_options, engine_config, is_unicode, typed, within
+from app.options import UsageError, add_engine_options, add_simulate, engine_config, is_unicode, typed, within
 from engine.config import PENALTIES, WIDEST
 
 EXAMPLES = """examples:
@@ -60,10 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--stop", action="append", default=[], metavar="STR", help="end the answer before this text")
     group.add_argument("--json", action="store_true", help="one JSON object a line, in the order of the prompts")
     add_engine_options(parser)
+    add_simulate(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.fitting import fit, given
+    from app.fitting import fit, given, unpaced
     from app.headless import EngineFailed, running, serve, tell
 
     prompts = [_checked(typed(args.prompt), "--prompt")] if args.prompt is not None else read_prompts(args.prompts)
@@ -71,7 +72,11 @@ def run(args: argparse.Namespace) -> int:
     asked = engine_config(args)
     _check_temperature(args, asked.settings.temperature)
     config = fit(asked, given(args.set), _pool_tokens(args, prompts))
-    printer = _Printer(prompts, args.json, args.n)
+    simulated = config.simulation.profile if config.simulation is not None else ""
+    printer = _Printer(prompts, args.json, args.n, simulated)
+    if simulated:
+        config = unpaced(config)
+        tell(NAME, f"simulated {simulated}: times are computed by a cost model, the text is meaningless")
     try:
         with running(config, NAME) as client:
             answers = serve(client, requests, NAME, lambda _, answers: printer.show(answers.samples))
@@ -222,10 +227,11 @@ class _Printer:
     As text, the answer whose turn it is streams, piece by piece; of a beam search the best one comes when it is found.
     """
 
-    def __init__(self, prompts: list[str], as_json: bool, samples: int = 1):
+    def __init__(self, prompts: list[str], as_json: bool, samples: int = 1, simulated: str = ""):
         self._prompts = prompts
         self._json = as_json
         self._samples = samples  # of each prompt
+        self._simulated = {"simulated": simulated} if simulated else {}
         self._turn = 0  # the answer being printed, samples counted
         self._shown = 0  # pieces of it already printed
         self._open = False  # a line is begun and not ended
@@ -243,7 +249,7 @@ class _Printer:
             answer = samples[index]
             if self._json:
                 if answer.ended:
-                    found = as_object(self._prompts[number], answer, self._samples > 1)
+                    found = self._simulated | as_object(self._prompts[number], answer, self._samples > 1)
                     print(json.dumps(found, ensure_ascii=_ascii()), flush=True)
             else:
                 self._stream(answer)

@@ -19,6 +19,7 @@ from engine.config import (
     EngineConfig,
     LiveSettings,
     SettingRefused,
+    Simulation,
     change,
     check_drafts,
     check_ranges,
@@ -91,6 +92,17 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_simulate(parser: argparse.ArgumentParser) -> None:
+    """Of commands that say of everything simulated that it is."""
+    parser.add_argument(
+        "--simulate",
+        default="",
+        metavar="DEVICE:MODEL",
+        help="a cost model in the place of the model, such as h200:llama-3-8b: real scheduler and pool, computed "
+        "times, meaningless text",
+    )
+
+
 def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None) -> EngineConfig:
     """The configuration that the options ask for. Raises UsageError naming the option and the remedy."""
     block_size = EngineConfig().block_size
@@ -130,7 +142,25 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
         block_size=block_size,
         threads=args.threads,
         settings=settings,
+        simulation=_simulation(args),
     )
+
+
+def _simulation(args: argparse.Namespace) -> Simulation | None:
+    """Of --simulate; it stands for model and device, so that these can't be given beside it."""
+    asked = getattr(args, "simulate", "")
+    if not asked:
+        return None
+    from engine.profiles import UnknownProfile, parse
+
+    others = {"--model": args.model != "default", "--dtype": args.dtype != "auto", "--device": args.device != "auto"}
+    if given := [option for option, is_given in others.items() if is_given]:
+        raise UsageError(f"--simulate names device and model itself; leave {', '.join(given)} out")
+    try:
+        parse(asked)
+    except UnknownProfile as error:
+        raise UsageError(f"--simulate: {error}") from None
+    return Simulation(profile=asked)
 
 
 def within(option: str, value: float | None, low: float, high: float) -> None:

@@ -15,10 +15,11 @@ START_LIMIT = 300.0  # s that fetching and loading the model may take before a s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from app.options import add_engine_options
+    from app.options import add_engine_options, add_simulate
     from app.window import scale
 
     add_engine_options(parser)
+    add_simulate(parser)
     parser.add_argument("out", metavar="OUT.png", help="where to write the picture")
     parser.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="of workload before it is taken")
     parser.add_argument("--size", type=_size, default=(1600, 1000), metavar="WxH", help="in pixels (default 1600x1000)")
@@ -40,9 +41,15 @@ def run(args: argparse.Namespace) -> int:
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from app.session import Appearance, Session
     from app.settings import Unsaved
+    from app.workload.arrivals import SIMULATED_LOAD
 
     try:
-        session = Session(config, Appearance(args.theme, args.scale, args.size), settings=Unsaved())
+        session = Session(
+            config,
+            Appearance(args.theme, args.scale, args.size),
+            SIMULATED_LOAD if config.simulation is not None else None,
+            settings=Unsaved(),
+        )
         shot = _Shot(out, args.seconds)
         code = session.run(until=shot.taken)
     except ImportError as error:

@@ -8,13 +8,15 @@ import sys
 EXAMPLES = """examples:
   servescope
   servescope --model ./my-model.gguf --set max_batch=8 --set kv_blocks=1024
+  servescope --simulate h200:llama-3-8b
   servescope --theme light --scale 1.5"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from app.options import add_engine_options
+    from app.options import add_engine_options, add_simulate
 
     add_engine_options(parser)
+    add_simulate(parser)
     group = parser.add_argument_group("window")
     group.add_argument("--theme", choices=("dark", "light"), help="colours (default: as last time, or dark)")
     group.add_argument("--scale", type=scale, metavar="F", help="size of text, 1 to 2 (default: as last time)")
@@ -28,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from app import display
     from app.fitting import fit, given
     from app.options import engine_config
+    from app.workload.arrivals import SIMULATED_LOAD
     from ui.contracts import WorkloadSettings
 
     config = msgspec.structs.replace(fit(engine_config(args), given(args.set)), start_paused=args.paused)
@@ -37,8 +40,11 @@ def run(args: argparse.Namespace) -> int:
     from app.session import Appearance, Session
 
     try:
+        workload = SIMULATED_LOAD if config.simulation is not None else WorkloadSettings()
         session = Session(
-            config, Appearance(theme=args.theme, scale=args.scale), WorkloadSettings(running=not args.quiet)
+            config,
+            Appearance(theme=args.theme, scale=args.scale),
+            msgspec.structs.replace(workload, running=not args.quiet),
         )
         return session.run()
     except ImportError as error:

@@ -23,6 +23,7 @@ DraftSampling = Literal["greedy", "probabilistic"]
 # "auto": see engine/runner/forms.py.
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]
+Overlap = Literal["auto", "on", "off"]
 Preemption = Literal["recompute", "swap"]  # what becomes of a preempted sequence's K/V: forgotten, or moved to the host
 Admission = Literal["prompt", "chunk"]  # room for the whole prompt, or only for what its next chunk needs
 Allocation = Literal["paged", "reserved"]  # blocks as they are needed, or the request's maximum in a row from admission
@@ -81,6 +82,14 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float = 0.0
 
 
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """A cost model in the place of the model: what it stands for, and what it draws. See engine/simulation."""
+
+    profile: str  # DEVICE:MODEL of engine/profiles.py
+    paced: bool = True  # steps take the time that they are said to; else as little as the machine needs
+    output_tokens: int = 200  # mean of the length at which a request ends by itself
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What needs a restart to change: the model, where and in what precision it runs. `block_size` is what the engine
     starts with; the live setting follows it."""
@@ -92,8 +101,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_fraction: float = 0.9  # of a card, for all that the engine holds there (engine/runner/profile.py)
     block_size: int = 16  # tokens
     threads: int = 0  # CPU threads of the engine; 0 = torch's choice
+    overlap: Overlap = "auto"  # begin a step while the one before it runs; auto: where a device runs beside the host
     seed: int = 0  # seed of requests that bring none (combined with the request's number)
     start_paused: bool = False
+    simulation: Simulation | None = None  # model, dtype and device say nothing then
     settings: LiveSettings = LiveSettings()
 
 

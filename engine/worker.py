@@ -55,7 +55,10 @@ def _build(config: EngineConfig, progress: Progress) -> Built:
     """torch is imported here, when the pipes already work: it takes over a second."""
     progress("starting torch", 0, 0)
     _share_cores()
-    from engine.build import build
+    if config.simulation is not None:
+        from engine.simulation.build import build
+    else:
+        from engine.build import build
 
     return build(config, progress)
 

@@ -57,6 +57,7 @@ class HeadlineNumbers(QWidget):
 
     Attributes:
         values: the texts shown, by key. simulated: drafts are accepted at given rates, and what follows says so.
+        all_simulated: no figure is measured.
     """
 
     def __init__(self, theme: Theme, parent: QWidget | None = None):
@@ -64,16 +65,18 @@ class HeadlineNumbers(QWidget):
         self._theme = theme
         self.values = texts(None)
         self.simulated = False
+        self.all_simulated = False
         self.setToolTip("\n".join(f"{f.label}: {f.meaning}" for f in FIGURES))
 
-    def show_figures(self, figures: Headline | None, simulated: bool = False) -> None:
+    def show_figures(self, figures: Headline | None, simulated: bool = False, all_of_it: bool = False) -> None:
         values = texts(figures)
-        if (values, simulated) != (self.values, self.simulated):
-            self.values, self.simulated = values, simulated
+        if (values, simulated, all_of_it) != (self.values, self.simulated, self.all_simulated):
+            self.values, self.simulated, self.all_simulated = values, simulated, all_of_it
             self.update()
 
     def label(self, figure: Figure) -> str:
-        return f"{figure.label} simulated" if self.simulated and figure.key in _WHAT_IF else figure.label
+        what_if = self.all_simulated or (self.simulated and figure.key in _WHAT_IF)
+        return f"{figure.label} simulated" if what_if else figure.label
 
     def shown(self, width: int | None = None) -> list[Figure]:
         """The figures that fit into `width` pixels, in their order."""

@@ -77,7 +77,8 @@ class TopBar(QFrame):
         if what_if and up:
             badge, token, tip = f"SIMULATED α {simulated.words(what_if)} · {state}", "simulated", simulated.MEANING
         if badge != self.badge.text():
-            self.badge.set(badge, token, f"{source.title}\n{tip}", solid=bool(what_if))
+            loud = bool(what_if) or source.provenance == "simulated"
+            self.badge.set(badge, token, f"{source.title}\n{tip}", solid=loud)
             self._arrange()
         ready = source.state == "ready"
         for button in (self.pause, self.step, self.speed):
@@ -96,7 +97,7 @@ class TopBar(QFrame):
             self._arrange()
         if numbers:
             shown = figures.headline(mirror, self._context.cursor) if len(mirror.history) else None
-            self.numbers.show_figures(shown, simulated=bool(what_if))
+            self.numbers.show_figures(shown, simulated=bool(what_if), all_of_it=source.provenance == "simulated")
 
     def sizeHint(self) -> QSize:
         return QSize(640, self.height())

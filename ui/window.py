@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, 
 
 from engine.config import Dtype
 from engine.records import Abort, Stop
-from ui import layout, menus
+from ui import layout, menus, simulated
 from ui.banner import Banner
 from ui.changes import Kinds
 from ui.clock import FrameClock, FrameStats
@@ -67,7 +67,7 @@ class Window(QMainWindow):
         stories: Stories | None = None,
     ):
         super().__init__()
-        self.setWindowTitle("Servescope")
+        self.setWindowTitle(simulated.title(source.provenance))
         self._store = settings or layout.NoStore()
         remembered = layout.load(self._store)
         screen = QApplication.primaryScreen().availableGeometry().height()

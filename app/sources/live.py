@@ -29,7 +29,7 @@ class LiveEngine(EngineClient):
 
     @property
     def provenance(self) -> Provenance:
-        return "measured"
+        return "measured" if self.config.simulation is None else "simulated"
 
     @property
     def fixed(self) -> str:
@@ -37,4 +37,4 @@ class LiveEngine(EngineClient):
 
     @property
     def title(self) -> str:
-        return "live engine"
+        return "live engine" if self.config.simulation is None else f"simulated {self.config.simulation.profile}"

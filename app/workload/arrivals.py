@@ -15,6 +15,8 @@ from engine.records import Request, Submit
 from ui.contracts import WORKLOAD_LIMITS, Source, WorkloadSettings
 
 BACKLOG = 64  # arrivals made up for after a stall (a laptop's lid); later ones are dropped
+# What a data-centre card is kept busy with: as many and as long requests as the workload has.
+SIMULATED_LOAD = WorkloadSettings(rate=20.0, prompt_tokens=1024, output_tokens=512)
 OUTPUT_AT_LEAST = 4  # tokens; a shorter answer has no time per output token to speak of
 
 

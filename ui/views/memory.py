@@ -60,7 +60,7 @@ class MemoryView(PaintedView):
             self.shown = None
             self.summarise("unloaded" if self._unloaded() else "")
             return
-        if self.context.source.provenance == "simulated":
+        if simulated.engine(self.context.mirror.ready):
             self.shown = simulated.memory(memory, state.used, state.cached, state.free)
             self.summarise(f"{explain.size(self.shown.total)} simulated, by formula")
         elif sample is not None:
@@ -194,7 +194,10 @@ class MemoryView(PaintedView):
 
     def _foot(self, shown: Breakdown, width: int) -> list[tuple[str, str]]:
         card = self._sample() is not None
-        sums = _sums(shown) if card else _process_sums(self._reason())
+        if simulated.engine(self.context.mirror.ready):
+            sums: tuple[str, ...] = (simulated.PARTS, "simulated, by formula")
+        else:
+            sums = _sums(shown) if card else _process_sums(self._reason())
         head = f"sum {explain.size(shown.total)} = "
         sum_of = next((words for words in sums if self.advance(head + words) <= width), sums[-1])
         foot = [(f"sum {explain.size(shown.total)} = {sum_of}", "text")]

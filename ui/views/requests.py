@@ -274,8 +274,10 @@ class RequestsView(View):
         self.check_button.setEnabled(offer.enabled)
         self.check_line.show_told(self.checks.told(entry))
         mirror = self.context.mirror
-        made = simulated.warning(entry, mirror.history.marks, mirror.settings)
-        self.what_if_line.show_told(Told("≈", made, "simulated", (), 1.0, simulated.MEANING) if made else None)
+        provenance = self.context.source.provenance
+        made = simulated.warning(entry, mirror.history.marks, mirror.settings, provenance)
+        meaning = simulated.SOURCE_MEANING if provenance == "simulated" else simulated.MEANING
+        self.what_if_line.show_told(Told("≈", made, "simulated", (), 1.0, meaning) if made else None)
 
     def _told(self, info: SequenceInfo) -> str:
         row = describe(info)
