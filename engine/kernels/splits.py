@@ -11,6 +11,7 @@ graph doesn't know; a program whose stretch a short row doesn't reach returns at
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -42,6 +43,7 @@ class SplitWorkspace:
         return max(1, min(choose(units, self.programs), len(self.means) // max(1, units * numbers)))
 
 
+@lru_cache(maxsize=1024)  # asked by every launch, in every layer
 def choose(units: int, programs: int) -> int:
     """Splits for each of `units` so that the card's places are full in each round of programs, or nearly."""
 

@@ -48,6 +48,17 @@ def test_however_many_programs_share_a_row(multiprocessors: int):
     assert_agrees(decoded(q, held, multiprocessors), formula(q, held), ROUNDINGS[torch.float32])
 
 
+def test_a_replay_over_the_same_buffers_sees_other_contexts():
+    """As a captured graph does: nothing but what the tensors hold has changed between two launches."""
+    held = pool([700, 300, 5], 1, 64, 16, torch.float32)
+    q = queries(3, 3, 64, torch.float32)
+    workspace, out = decode_workspace(3, 3, 64, CPU), torch.empty_like(q)
+    for contexts in ([700, 300, 5], [129, 0, 1], [700, 299, 4]):
+        held.contexts.copy_(torch.tensor(contexts))
+        paged_decode(q, held.keys, held.values, held.tables, held.contexts, out, workspace)
+        assert_agrees(out, formula(q, held), ROUNDINGS[torch.float32])
+
+
 def test_an_empty_row_gets_zeros():
     held = pool([0, 5, 0], 1, 64, 16, torch.bfloat16)
     out = decoded(queries(3, 2, 64, torch.bfloat16), held)
