@@ -1,141 +1,134 @@
-"""The engine headless on CUDA: five prompts in float32, token-equal to a dense reference computed here.
+"""The CUDA path on a card, in under 4 minutes: is it right, and is it as fast as the memory lets it be?
 
-    python -m tests.bench.gpu [--model MODEL] [--new-tokens N] [--device cuda|cpu]
+    python -m tests.bench.gpu [--dry] [--only PART ...] [--model MODEL] [--new-tokens N] [--seconds S] [--out FILE]
 
-Prints one JSON object. Without a CUDA card it says "unmeasured" and exits 0; a difference exits 1. The reference is
-written out below, on the CPU, over whole sequences: no pages, no batches, no cache, no kernels of the engine. It is
-given the engine's own output: where its best token agrees at every place, greedy decoding by it gives that output.
-Needs no window: torch, numpy, msgspec, gguf, safetensors, tokenizers and jinja2 are all it imports.
+Parts: each kernel against float64; paged decode attention, as a share of the bandwidth at which the card copies; a
+decode step of a synthetic model of Llama 3 8B's shape in bfloat16 and its 4-bit products, as a share of bandwidth ÷
+bytes, and what such a step costs outside its graph; the engine, token-equal to a dense reference. Prints one JSON
+object and keeps it in tests/bench under the card's name. Exit code 1: something differs, failed, or is too slow.
+
+--dry runs every part to its end on the CPU, kernels in Triton's interpreter, at sizes that mean nothing: what it shows
+is that the script has no mistake. A part that can't run here says so ("unmeasured") and the others go on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
+import re
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-
-from app.bench.equality import Reference, Report, compare
-from engine.build import build
-from engine.config import EngineConfig, LiveSettings
-from engine.model.architecture import ModelConfig
-from engine.model.store import resolve
-from engine.model.weights import Weights, load
-from engine.records import TOKEN, Request, Sampling, StepRecord, unpack
-
-PROMPTS = (
-    "What is the capital of France?",
-    "Write a short story about a lighthouse keeper who finds a message in a bottle.",
-    "Explain in simple words why the sky is blue, and why sunsets are red.",
-    "Write a Python function that returns the n-th Fibonacci number, and explain how it works line by line.",
-    "List ten things to pack for a hiking trip in the mountains, with one reason for each of them. "
-    "Then repeat the list in alphabetical order, without the reasons, and count how many letters each has.",
-)
-SETTINGS = LiveSettings(max_batch=8, token_budget=64, kv_blocks=256, max_context=1024)  # 64: long prompts in chunks
+BASE = ("torch", "triton", "numpy", "msgspec")
+ENGINE = ("gguf", "safetensors", "tokenizers", "jinja2")  # what reads models and prompts
+# by part: the packages that its modules import
+NEEDS = {
+    "kernels": (*BASE, "safetensors", "gguf"),
+    "attention": BASE,
+    "decode": (*BASE, "safetensors", "gguf"),
+    "products": BASE,
+    "engine": (*BASE, *ENGINE),
+}
+KEPT = Path(__file__).parent
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dry", action="store_true", help="on the CPU, tiny: to try the script itself")
+    parser.add_argument("--only", nargs="+", choices=tuple(NEEDS), default=tuple(NEEDS), metavar="PART")
     parser.add_argument("--model", default="default")
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try the script itself")
+    parser.add_argument("--new-tokens", type=int, default=0, help="of each prompt (default: 64, dry: 2)")
+    parser.add_argument("--seconds", type=float, default=220.0, help="no part begins after so many")
+    parser.add_argument("--out", type=Path, help="file to keep the result in (default: by the card's name; dry: none)")
     asked = parser.parse_args()
-    if asked.device == "cuda" and not torch.cuda.is_available():
+    if asked.dry:
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is first imported
+    started = time.monotonic()
+    missing = [name for name in BASE if find_spec(name) is None]
+    if missing:
+        print(json.dumps({"unmeasured": f"missing here: {', '.join(missing)}; pip install {' '.join(missing)}"}))
+        return 2
+    import torch
+
+    if not asked.dry and not torch.cuda.is_available():
         print(json.dumps({"cuda": "unmeasured", "reason": "torch sees no CUDA card", "torch": torch.__version__}))
         return 0
-    config = EngineConfig(model=asked.model, dtype="float32", device=asked.device, settings=SETTINGS)
-    built = build(config, lambda *_: None)
-    prompts = [built.encode_request(Request(number=i, prompt=text)) for i, text in enumerate(PROMPTS)]
-    outputs, steps = serve(built.engine, prompts, asked.new_tokens)
-    report = check(asked.model, prompts, outputs)
-    print(json.dumps({**describe(built.ready.device, steps), **verdict(report)}))
-    return 0 if report.equal else 1
+    found = describe(asked.dry)
+    for part in asked.only:
+        begun = time.monotonic()
+        if begun - started > asked.seconds:
+            found[part] = {"unmeasured": f"{begun - started:.0f} s had gone by"}
+            continue
+        found[part] = attempt(part, asked)
+        found[part]["seconds"] = round(time.monotonic() - begun, 1)
+    found["seconds"] = round(time.monotonic() - started, 1)
+    found["ok"] = all(found[part].get("ok", True) for part in asked.only)
+    text = json.dumps(found, indent=1)
+    print(text)
+    out = asked.out or (None if asked.dry else KEPT / f"gpu_{slug(str(found['device']))}.json")
+    if out is not None:
+        out.write_text(text + "\n")
+    return 0 if found["ok"] else 1
 
 
-def serve(engine, prompts: list[list[int]], new_tokens: int) -> tuple[list[list[int]], list[tuple[float, StepRecord]]]:
-    """All prompts at once, greedy, drafts on; the output tokens of each, and every step with its seconds."""
-    for number, prompt in enumerate(prompts):
-        request = Request(
-            number=number, max_tokens=new_tokens, ignore_eos=True, sampling=Sampling(temperature=0.0)
-        )
-        engine.submit(number, prompt, request)
-    outputs: list[list[int]] = [[] for _ in prompts]
-    steps = []
-    while engine.has_work:
-        started = time.perf_counter()
-        record = engine.step()
-        steps.append((time.perf_counter() - started, record))
-        for seq, token in unpack(record.emitted, TOKEN)[["seq", "token"]].tolist():
-            outputs[seq - 1].append(token)
-    return outputs, steps
+def attempt(part: str, asked: argparse.Namespace) -> dict[str, object]:
+    """A part that fails doesn't cost the minutes that the others need."""
+    missing = [name for name in NEEDS[part] if find_spec(name) is None]
+    if missing:
+        return {"unmeasured": f"missing here: {', '.join(missing)}; pip install {' '.join(missing)}"}
+    try:
+        return run_of(part, asked)()
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("engine."):
+            return {"unmeasured": f"this version has no {error.name}"}
+        return {"ok": False, "failed": str(error), "detail": traceback.format_exc()[-2000:]}
+    except Exception as error:
+        return {"ok": False, "failed": f"{type(error).__name__}: {error}", "detail": traceback.format_exc()[-2000:]}
 
 
-def check(model: str, prompts: list[list[int]], outputs: list[list[int]]) -> Report:
-    config, weights = load(resolve(model), torch.float32, torch.device("cpu"))
-    references = []
-    for prompt, output in zip(prompts, outputs, strict=True):
-        logits = dense(config, weights, torch.tensor(prompt + output))[len(prompt) - 1 : -1]
-        best = logits.topk(2, dim=-1)
-        gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
-        references.append(Reference(prompt, best.indices[:, 0].tolist(), gaps))
-    return compare(outputs, references)
+def run_of(part: str, asked: argparse.Namespace) -> Callable[[], dict[str, object]]:
+    from tests.bench import gpu_kernels, gpu_speed
+    from tests.bench.gpu_timer import Bench
 
+    bench = Bench(asked.dry)
 
-def describe(device: str, steps: list[tuple[float, StepRecord]]) -> dict[str, object]:
-    seconds = [s for s, _ in steps]
-    emitted = sum(len(unpack(record.emitted, TOKEN)) for _, record in steps)
+    def engine() -> dict[str, object]:
+        from tests.bench import gpu_engine
+
+        new_tokens = asked.new_tokens or (2 if asked.dry else 64)
+        found = gpu_engine.run("cpu" if asked.dry else "cuda", asked.model, new_tokens)
+        return {**found, "ok": found["token_equal"]}
+
     return {
-        "device": device,
+        "kernels": lambda: gpu_kernels.run(bench),
+        "attention": lambda: gpu_speed.attention(bench),
+        "decode": lambda: gpu_speed.decode(bench),
+        "products": lambda: gpu_speed.products(bench),
+        "engine": engine,
+    }[part]
+
+
+def describe(dry: bool) -> dict[str, dict | str | bool | float]:
+    import torch
+    import triton
+
+    return {
+        "device": "CPU, a dry run: its figures mean nothing" if dry else torch.cuda.get_device_name(),
+        "dry": dry,
         "torch": torch.__version__,
-        "dtype": "float32",
-        "prompts": len(PROMPTS),
-        "steps": len(steps),
-        "step_ms_p50": round(1e3 * statistics.median(seconds), 3),
-        "output_tokens_per_s": round(emitted / sum(seconds), 1),
+        "triton": triton.__version__,
+        "python": sys.version.split()[0],
+        "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def verdict(report: Report) -> dict[str, object]:
-    return {"token_equal": report.equal, "differences": [str(d) for d in report.differences]}
-
-
-# --- the reference ---
-
-
-@torch.inference_mode()
-def dense(c: ModelConfig, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
-    """tokens (T) of one sequence → logits (T, V), every token seen by all after it."""
-    count = len(tokens)
-    angles = torch.arange(count)[:, None] * weights.inverse_frequencies  # (T, d / 2)
-    turn = torch.polar(torch.ones_like(angles), angles)[:, None]  # (T, 1, d / 2) complex
-    future = torch.ones(count, count).triu(1).bool()
-    x = weights.embedding[tokens]  # (T, D)
-    for layer in weights.layers:
-        h = F.rms_norm(x, (c.hidden,), layer.attention_norm, c.rms_eps)
-        qkv = F.linear(h, layer.qkv, layer.qkv_bias).view(count, -1, c.head_dim)
-        q, k, v = qkv.split((c.heads, c.kv_heads, c.kv_heads), dim=1)
-        if layer.qk_norm is not None:
-            q = F.rms_norm(q, (c.head_dim,), layer.qk_norm[0], c.rms_eps)
-            k = F.rms_norm(k, (c.head_dim,), layer.qk_norm[-1], c.rms_eps)
-        k, v = (t.repeat_interleave(c.heads // c.kv_heads, dim=1) for t in (k, v))
-        scores = torch.einsum("thd,shd->hts", rotated(q, turn), rotated(k, turn)) / c.head_dim**0.5
-        seen = torch.einsum("hts,shd->thd", scores.masked_fill(future, -torch.inf).softmax(dim=-1), v)
-        x = x + F.linear(seen.reshape(count, -1), layer.output, layer.output_bias)
-        h = F.rms_norm(x, (c.hidden,), layer.mlp_norm, c.rms_eps)
-        gate, up = F.linear(h, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        x = x + F.linear(F.silu(gate) * up, layer.down, layer.down_bias)
-    return F.linear(F.rms_norm(x, (c.hidden,), weights.norm, c.rms_eps), weights.head)
-
-
-def rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
-    """x (T, heads, d): its halves as complex numbers, turned."""
-    first, second = x.chunk(2, dim=-1)
-    got = torch.complex(first, second) * turn
-    return torch.cat((got.real, got.imag), dim=-1)
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower().removeprefix("nvidia ")).strip("_")
 
 
 if __name__ == "__main__":

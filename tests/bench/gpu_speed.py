@@ -1,0 +1,206 @@
+"""How near paged attention, a decode step and quantised products come to what the card's memory allows.
+
+The step is a graph of the engine's own forward pass (engine/runner/cuda_forward.py) over random weights in the shape of
+Llama 3 8B: batch 1, a few keys, so that weights are nearly all that is read.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+from tests.bench.gpu_timer import Bench
+
+ATTENTION_SHARE, DECODE_SHARE, PRODUCT_SHARE, OVERHEAD_SHARE = 0.80, 0.80, 0.60, 0.05  # what is to be reached
+CONTEXTS, BATCHES = (8192, 16384, 32768, 65536), (1, 4, 16, 64)
+KV_BYTES = 24 << 30  # of the largest pool; larger combinations are left out
+CONTEXT = 512  # of the decode step, tokens
+
+
+def attention(bench: Bench) -> dict[str, object]:
+    """Heads as Llama 3 8B has them, bfloat16, blocks of 16 in shuffled order."""
+    from engine.kernels.paged_decode import decode_workspace, paged_decode
+
+    heads, kv_heads, d, block = (4, 2, 64, 16) if bench.dry else (32, 8, 128, 16)
+    dtype = torch.float32 if bench.dry else torch.bfloat16
+    rows = []
+    for context in (48,) if bench.dry else CONTEXTS:
+        for batch in (1, 2) if bench.dry else BATCHES:
+            blocks = batch * context // block
+            size = 2 * kv_heads * blocks * block * d * dtype.itemsize
+            if size > KV_BYTES:
+                continue
+            keys, values = (
+                torch.empty(kv_heads, blocks, block, d, dtype=dtype, device=bench.device).normal_() for _ in range(2)
+            )
+            tables = torch.randperm(blocks, device=bench.device).int().view(batch, -1)
+            contexts = torch.full((batch,), context, dtype=torch.int32, device=bench.device)
+            q = bench.random(batch, heads, d, dtype=dtype)
+            out, workspace = torch.empty_like(q), decode_workspace(batch, heads, d, bench.device)
+            seconds = bench.seconds(
+                lambda a=(q, keys, values, tables, contexts, out, workspace): paged_decode(*a), repeats=10
+            )
+            share = size / seconds / bench.bandwidth
+            rows.append({"context": context, "batch": batch, "us": round(1e6 * seconds, 1), "share": round(share, 3)})
+            del keys, values
+    least = min(row["share"] for row in rows)
+    return {
+        "ok": bench.dry or least >= ATTENTION_SHARE,
+        "copy_gb_per_s": round(bench.bandwidth / 1e9, 1),
+        "least_share": least,
+        "wanted": ATTENTION_SHARE,
+        "runs": rows,
+    }
+
+
+def decode(bench: Bench) -> dict[str, object]:
+    from engine.runner.cuda_forward import Activations, AttentionPlan, CudaForward
+    from engine.runner.cuda_ops import kernel_ops
+    from engine.runner.graphs import CudaGraphs, ReplayedGraph
+    from engine.runner.pooled import dummy_batch
+    from engine.runner.step_inputs import Staging
+
+    config = shape(bench.dry)
+    dtype = torch.float32 if bench.dry else torch.bfloat16
+    ops = kernel_ops().told_whole() if bench.dry else kernel_ops()
+    forward = CudaForward(config, weights(config, dtype, bench.device), ops)
+    block, context = 16, 20 if bench.dry else CONTEXT
+    blocks = -(-context // block)
+    pools = [
+        tuple(bench.random(config.kv_heads, blocks, block, config.head_dim, dtype=dtype) for _ in range(2))
+        for _ in range(config.layers)
+    ]
+    staging = Staging(1024, 1, blocks, bench.device)
+    work = ops.workspace(1, config.heads, config.head_dim, bench.device)
+    activations = Activations(config, 1, 1, dtype, bench.device)
+    inputs = staging.views(1, 1, 1)
+    best = torch.zeros(1, dtype=torch.int64, device=bench.device)
+
+    def run() -> None:
+        forward.run(inputs, AttentionPlan(singles=1), activations, work, pools)
+        torch.argmax(activations.logits, dim=-1, out=best)
+
+    whole = dummy_batch([context], block)
+    batch = type(whole)(
+        tokens=whole.tokens[-1:], positions=whole.positions[-1:], slots=whole.slots[-1:],
+        row_starts=whole.row_starts.clip(max=1), contexts=whole.contexts, tables=whole.tables,
+        logit_index=whole.logit_index * 0,
+    )  # fmt: skip
+    with torch.inference_mode():
+        staging.put(batch, 1, 1, 1)
+        run()
+        graph = ReplayedGraph(staging.staged) if bench.dry else CudaGraphs()(staging.staged)
+        graph.capture(run)
+        device = bench.seconds(graph.replay, flush=False)  # weights are larger than any cache
+
+        def step() -> int:
+            staging.put(batch, 1, 1, 1)
+            graph.replay()
+            return int(best.cpu())
+
+        for _ in range(1 if bench.dry else 5):
+            step()
+        times = []
+        for _ in range(2 if bench.dry else 50):
+            started = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - started)
+    wall = statistics.median(times)
+    kv = 2 * config.layers * config.kv_heads * config.head_dim * context * dtype.itemsize
+    share = (forward.bytes_read + kv) / device / bench.bandwidth
+    overhead = max(0.0, wall - device) / wall
+    return {
+        "ok": bench.dry or (share >= DECODE_SHARE and overhead <= OVERHEAD_SHARE),
+        "model": "Llama 3 8B's shape, random" if not bench.dry else "tiny, random",
+        "gb_read": round((forward.bytes_read + kv) / 1e9, 3),
+        "graph_ms": round(1e3 * device, 3),
+        "step_ms": round(1e3 * wall, 3),
+        "tokens_per_s": round(1 / wall, 1),
+        "share": round(share, 3),
+        "wanted": DECODE_SHARE,
+        "overhead_share": round(overhead, 4),
+        "overhead_allowed": OVERHEAD_SHARE,
+    }
+
+
+def products(bench: Bench) -> dict[str, object]:
+    """4-bit weights, rows of bfloat16: the four products of a layer in Llama 3 8B's shape, one after another."""
+    from engine.kernels.quantised_product import product_workspace, quantised_product
+
+    c = shape(bench.dry)
+    dtype = torch.float32 if bench.dry else torch.bfloat16
+    shapes = (
+        (c.hidden, (c.heads + 2 * c.kv_heads) * c.head_dim), (c.heads * c.head_dim, c.hidden),
+        (c.hidden, 2 * c.intermediate), (c.intermediate, c.hidden),
+    )  # fmt: skip
+    matrices = [four_bits(bench, inputs, outputs) for inputs, outputs in shapes]
+    size = sum(part.nbytes for matrix in matrices for part in matrix)
+    found = []
+    for rows in (1,) if bench.dry else (1, 4, 8, 16):
+        work = product_workspace(rows, max(outputs for _, outputs in shapes), bench.device)
+        given = [
+            (bench.random(rows, inputs, dtype=dtype), torch.empty(rows, outputs, dtype=dtype, device=bench.device))
+            for inputs, outputs in shapes
+        ]
+
+        def layer(given=given, work=work) -> None:
+            for (x, out), matrix in zip(given, matrices, strict=True):
+                quantised_product(x, *matrix, out, work)
+
+        seconds = bench.seconds(layer)
+        share = size / seconds / bench.bandwidth
+        found.append({"rows": rows, "us": round(1e6 * seconds, 1), "share": round(share, 3)})
+    return {
+        "ok": bench.dry or found[0]["share"] >= PRODUCT_SHARE,
+        "share": found[0]["share"],
+        "wanted": PRODUCT_SHARE,
+        "bits_per_weight": round(8 * size / sum(inputs * outputs for inputs, outputs in shapes), 2),
+        "runs": found,
+    }
+
+
+def four_bits(bench: Bench, inputs: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Random codes, two a byte, with a scale and an offset for each group of 32 inputs: the layout of
+    engine/kernels/quantised_product.py."""
+    groups = inputs // 32
+    codes = torch.randint(0, 256, (groups, outputs, 16), dtype=torch.uint8, device=bench.device)
+    scales = bench.random(groups, outputs, dtype=torch.float16, scale=0.01)
+    return codes, scales, -8 * scales
+
+
+def shape(dry: bool):
+    from engine.model.architecture import ModelConfig
+
+    sizes = (2, 64, 96, 4, 2, 16, 100, 128) if dry else (32, 4096, 14336, 32, 8, 128, 128_256, 8192)
+    layers, hidden, between, heads, kv_heads, head_dim, vocabulary, positions = sizes
+    return ModelConfig(
+        architecture="llama", layers=layers, hidden=hidden, intermediate=between, heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim, vocabulary=vocabulary, max_positions=positions, rms_eps=1e-5, rope_theta=500_000.0,
+        rope_scaling=None, tied=False, qkv_bias=False, output_bias=False, mlp_bias=False, qk_norm=False,
+    )  # fmt: skip
+
+
+def weights(c, dtype: torch.dtype, device: torch.device):
+    """Random ones, small enough that nothing overflows."""
+    from engine.model.weights import LayerWeights, Weights
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.empty(rows, columns, dtype=dtype, device=device).normal_(std=0.02)
+
+    def ones() -> torch.Tensor:
+        return torch.ones(c.hidden, device=device)
+
+    layers = [
+        LayerWeights(
+            attention_norm=ones(), qkv=matrix((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden), qkv_bias=None,
+            qk_norm=None, output=matrix(c.hidden, c.heads * c.head_dim), output_bias=None, mlp_norm=ones(),
+            gate_up=matrix(2 * c.intermediate, c.hidden), gate_up_bias=None, down=matrix(c.hidden, c.intermediate),
+            down_bias=None,
+        )
+        for _ in range(c.layers)
+    ]  # fmt: skip
+    half = c.head_dim // 2
+    frequencies = c.rope_theta ** (-torch.arange(half, device=device) / half)
+    return Weights(matrix(c.vocabulary, c.hidden), layers, ones(), matrix(c.vocabulary, c.hidden), frequencies, 0)
