@@ -50,6 +50,10 @@ class PackedBatch:
     contexts: Ints  # (R) tokens with K/V after this pass, drafts included
     tables: Ints  # (R, max_blocks) block ids, padded with 0
     logit_index: Ints  # (N) indices into T, rows in plan order: of a row its last own token, then each draft
+    sources: Ints | None = None  # (T) see `Launcher.launch`; −1: the token is in `tokens`; None: all are
+    # what the runner made of it
+    graph: bool = False  # it replayed a recorded pass
+    padded: int = 0  # tokens that it computed besides, to fill that pass's shape
 
 
 def pack(rows: Rows[ScheduledRow], block_size: int) -> PackedBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 import torch
 
@@ -16,8 +17,10 @@ from engine.model.tensor_plan import Planned, open_planned
 from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
-from engine.runner.cuda import CudaRunner, exact_float32
+from engine.runner.cuda import CudaRunner, PlainCudaRunner, exact_float32
+from engine.runner.cuda_ops import kernel_ops
 from engine.runner.forms import absent, choose, is_compiled
+from engine.runner.graphs import CudaGraphs
 from engine.runner.pooled import PooledRunner
 
 MIN_BLOCKS = 4  # the low end of the setting
@@ -97,9 +100,26 @@ def _make(
         packed = read_packed(planned, form, progress)
         return PackedRunner(planned.config, packed, name, config.threads, config.block_size, 0, baseline)
     dtype = getattr(torch, form)
-    kind = CudaRunner if device.type == "cuda" else CpuRunner
     weights = read(planned, dtype, device, progress)
-    return kind(planned.config, weights, name, dtype, device, config.block_size, 0, baseline, consume=True)
+    given = planned.config, weights, name, dtype, device, config.block_size, 0, baseline
+    if device.type != "cuda":
+        return CpuRunner(*given, consume=True)
+    if find_spec("triton") is None:
+        runner = PlainCudaRunner(*given, consume=True)
+        runner.notices.append("Triton is not installed, so steps run without its kernels, CUDA graphs and overlap.")
+        return runner
+    from engine.runner.device_sampler import DeviceSampler
+
+    live = config.settings
+    return CudaRunner(
+        *given,
+        consume=True,
+        ops=kernel_ops(),
+        graphs=CudaGraphs(),
+        sampler=DeviceSampler(planned.config.vocabulary, device),
+        most_rows=live.max_batch,
+        draft_length=live.draft_length if live.draft_method != "off" else 0,
+    )
 
 
 def pick_device(asked: str, gpu: str = "") -> torch.device:

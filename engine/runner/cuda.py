@@ -1,4 +1,4 @@
-"""The CUDA runner: the CPU's forward pass on a card, with that card's memory."""
+"""The CUDA runners: passes on a card, with that card's memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import torch
 
 from engine.records import Memory
 from engine.runner.cpu import free_cpu_bytes
+from engine.runner.kernel_runner import KernelRunner
 from engine.runner.torch_runner import TorchRunner
 
 RESERVE = 512 << 20  # bytes left to a step's own tensors and cuBLAS workspaces
 
 
-class CudaRunner(TorchRunner):
+class OnCard(TorchRunner):
+    """What a runner on a card has besides its passes."""
+
     name = "cuda"
 
     @property
@@ -56,6 +59,14 @@ class CudaRunner(TorchRunner):
         the most that was allocated is counted anew, without the copies that resizing took."""
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
+
+
+class CudaRunner(OnCard, KernelRunner):
+    """Triton kernels and CUDA graphs."""
+
+
+class PlainCudaRunner(OnCard):
+    """torch's operations alone, for where there is no Triton (Windows): each step ends before the next begins."""
 
 
 def exact_float32() -> None:

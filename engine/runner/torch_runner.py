@@ -43,9 +43,12 @@ class TorchRunner(PooledRunner):
         model = describe(config, weights.parameters, name, form, bytes_held, dtype)
         super().__init__(config, model, KVPool(config, block_size, dtype, device), baseline)
         self.dtype, self.device = dtype, device
-        self._transformer = Transformer(config, weights, consume)
+        self._transformer = self._made(config, weights, consume)
         self._seconds = 0.0  # in the model, so far
         self.resize(num_blocks)
+
+    def _made(self, config: ModelConfig, weights: Weights, consume: bool) -> Transformer:
+        return Transformer(config, weights, consume)
 
     @property
     def device_text(self) -> str:
