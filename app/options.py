@@ -28,8 +28,9 @@ from engine.config import (
 
 MESSAGE = 300  # characters of what argparse says, which quotes what was typed
 MEMORY_FRACTION = (0.05, 0.98)  # some is the driver's own, and what shares the card moves a little
-# Who drafts, and how much, by what `bench speculation` measured: suffix is ahead of the others in every kind of text
-# with one stream; drafts of a fixed length cost up to a fifth with four streams and more.
+# What the window begins with: who drafts, and how much. By `bench speculation` suffix is ahead of the others in every
+# kind of text with one stream, and drafts of a fixed length cost up to a fifth with four streams and more. What is
+# typed into a terminal keeps to a fixed length: which tokens are drafted then doesn't hang on measured times.
 STARTING = LiveSettings(draft_method="suffix", draft_policy="adaptive")
 MOST_THREADS = 64  # or the machine's cores, where it has more; threads without a core only wait for each other
 
@@ -129,7 +130,7 @@ def engine_config(args: argparse.Namespace, defaults: LiveSettings | None = None
     if not is_unicode(args.model):
         raise UsageError("--model: its name is not UTF-8 here; rename or link it, or run with PYTHONUTF8=1")
     try:
-        settings = change(defaults or STARTING, changes)
+        settings = change(defaults or LiveSettings(), changes)
         check_ranges(settings, {key: limit for key, limit in WIDEST.items() if key in changes})
         check_drafts(settings)
     except SettingRefused as refusal:

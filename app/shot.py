@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from app import display
     from app.fitting import fit, given
-    from app.options import UsageError, engine_config
+    from app.options import STARTING, UsageError, engine_config
 
     out = Path(args.out)
     if out.suffix.lower() != ".png":
         raise UsageError(f"{out}: the picture is a PNG; name it {out.with_suffix('.png')}")
     if not out.resolve().parent.is_dir():
         raise UsageError(f"{out}: there is no folder {out.resolve().parent}")
-    config = fit(engine_config(args), given(args.set))
+    config = fit(engine_config(args, STARTING), given(args.set))
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     from app.session import Appearance, Session
     from app.settings import Unsaved

@@ -29,11 +29,11 @@ def run(args: argparse.Namespace) -> int:
 
     from app import display
     from app.fitting import fit, given
-    from app.options import engine_config
+    from app.options import STARTING, engine_config
     from app.workload.arrivals import SIMULATED_LOAD
     from ui.contracts import WorkloadSettings
 
-    config = msgspec.structs.replace(fit(engine_config(args), given(args.set)), start_paused=args.paused)
+    config = msgspec.structs.replace(fit(engine_config(args, STARTING), given(args.set)), start_paused=args.paused)
     if trouble := display.problem():
         print(f"servescope: {trouble}", file=sys.stderr)
         return 1
