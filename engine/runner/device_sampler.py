@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +68,7 @@ class Decided:
 
     def __init__(self, rows: list[SampleRow], asked: Asked, results: torch.Tensor, tokens: torch.Tensor):
         self.tokens = tokens
-        self._rows, self._asked = rows, asked
+        self._rows, self._asked = [copy(row) for row in rows], asked  # the caller's change
         self._results, self._copied = _fetched(results)
 
     def outcomes(self) -> list[Outcome]:
@@ -133,8 +134,8 @@ class DeviceSampler(Sampler):
         return self.launch(logits, rows).outcomes()
 
     def launch(self, logits: torch.Tensor, rows: list[SampleRow]) -> Decided:
-        """Decide `rows`, at least one, as `Sampler.sample` would; nothing is waited for. They may change afterwards
-        but for what `Decided` tells of them: drafts, position, temperature."""
+        """Decide `rows`, at least one, as `Sampler.sample` would; nothing is waited for. They may change afterwards, and
+        so may what is in `logits` once later work on the device is asked for."""
         wanted = sum(len(row.drafts) + 1 for row in rows)
         if logits.shape != (wanted, self.vocabulary):
             raise ValueError(f"logits {tuple(logits.shape)} for {wanted} rows of {self.vocabulary}")

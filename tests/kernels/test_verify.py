@@ -42,6 +42,20 @@ def test_the_reference_decides_as_the_host_among_152064():
     assert_same(ours.sample(logits, rows), Sampler(152_064).sample(logits, rows))
 
 
+@pytest.mark.parametrize("kernels", [False, True])
+def test_what_takes_a_rejected_drafts_place(kernels):
+    """Drafts from far beside the target, so that most are rejected, half of them drawn and half certain."""
+    logits = torch.randn(80, 9, generator=torch.Generator().manual_seed(1))
+    off = torch.randn(40, 9, generator=torch.Generator().manual_seed(2)) * 2
+    rows = [
+        SampleRow(drafts=[int(q.argmax())], temperature=1.0, seed=i, q_rows=q.softmax(dim=0)[None] if i % 2 else None)
+        for i, q in enumerate(off)
+    ]
+    found = device_sampler(9, kernels, 4).sample(logits, rows)
+    assert sum(not outcome.accepted for outcome in found) > 20
+    assert_same(found, Sampler(9).sample(logits, rows))
+
+
 def test_the_sampler_is_used_again_with_batches_of_other_sizes():
     ours, theirs = device_sampler(37, True), Sampler(37)
     for seed, count in ((1, 3), (2, 6), (3, 1)):
