@@ -117,7 +117,7 @@ def _fetched(results: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | No
 
 class DeviceSampler(Sampler):
     """`kernels`: the Triton kernels, or else the references in torch. Its workspace grows to the largest batch that has
-    come; after that a step allocates what is small and nothing else."""
+    come, 8 bytes a token of the vocabulary and row of logits; after that a step allocates small things only."""
 
     def __init__(self, vocabulary: int, device: torch.device, kernels: bool | None = None, block: int = sample.BLOCK):
         super().__init__(vocabulary)
@@ -134,8 +134,8 @@ class DeviceSampler(Sampler):
         return self.launch(logits, rows).outcomes()
 
     def launch(self, logits: torch.Tensor, rows: list[SampleRow]) -> Decided:
-        """Decide `rows`, at least one, as `Sampler.sample` would; nothing is waited for. They may change afterwards, and
-        so may what is in `logits` once later work on the device is asked for."""
+        """Decide `rows`, at least one, as `Sampler.sample` would; nothing is waited for. They may change afterwards,
+        and so may what is in `logits` once later work on the device is asked for."""
         wanted = sum(len(row.drafts) + 1 for row in rows)
         if logits.shape != (wanted, self.vocabulary):
             raise ValueError(f"logits {tuple(logits.shape)} for {wanted} rows of {self.vocabulary}")
