@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
+from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -148,15 +149,20 @@ def judged(times: dict[Case, tuple[StepWork, float]], known: list[Case]) -> dict
         })  # fmt: skip
     worst = max(abs(row["error"]) for row in rows if not row["fitted"])
     return {
-        "bandwidth_gb_per_s": round(rates.bandwidth / 1e9, 2),
-        "gflops": round(rates.flops / 1e9, 2),
-        "attention_gb_per_s": round(rates.attention / 1e9, 2),
+        "bandwidth_gb_per_s": _giga(rates.bandwidth),
+        "gflops": _giga(rates.flops),
+        "attention_gb_per_s": _giga(rates.attention),
         "overhead_ms": round(1e3 * rates.overhead, 3),
         "worst_error": round(worst, 4),
         "within": ALLOWED,
         "holds": worst <= ALLOWED,
         "cases": rows,
     }
+
+
+def _giga(rate: float) -> float | None:
+    """None: it bound no step of the fit, so that nothing is known of it."""
+    return round(rate / 1e9, 2) if isfinite(rate) else None
 
 
 def counts_of(model: Model) -> Counts:
@@ -195,9 +201,13 @@ def _config(args: argparse.Namespace):
 
 
 def in_words(found: dict) -> str:
+    rates = {"bandwidth_gb_per_s": "bandwidth {} GB/s", "gflops": "products {} GFLOP/s",
+             "attention_gb_per_s": "attention {} GB/s"}  # fmt: skip
+    unknown = "? (no limit in these steps)"
+    figures = {key: unknown if found[key] is None else f"{found[key]:g}" for key in rates}
+    told = [words.format(figures[key]) for key, words in rates.items()]
     lines = [
-        f"{found['model']} ({found['dtype']}) on {found['device']}: {found['bandwidth_gb_per_s']:g} GB/s, "
-        f"{found['gflops']:,.0f} GFLOP/s, attention {found['attention_gb_per_s']:g} GB/s, "
+        f"{found['model']} ({found['dtype']}) on {found['device']}: {', '.join(told)}, "
         f"{found['overhead_ms']:g} ms a step"
     ]
     for row in found["cases"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.bench.calibrate import ALLOWED, Case, cases, fitted, in_words, judged
@@ -35,6 +37,15 @@ def test_one_that_is_none_is_told_so():
     found = judged(times(at_512=1.5), fitted(64, 1024))
     assert not found["holds"] and found["worst_error"] == pytest.approx(0.5, abs=0.02) and found["within"] == ALLOWED
     assert "does not hold" in in_words(found | {"model": "m", "dtype": "file", "device": "CPU"})
+
+
+def test_what_bound_no_step_is_no_figure():
+    """A fit to steps that bytes don't explain: JSON has no infinity."""
+    measured = {case: (work, 0.02 + 1e-4 * case.streams) for case, (work, _) in times().items()}
+    found = judged(measured, fitted(64, 1024))
+    json.dumps(found, allow_nan=False)
+    assert None in (found["bandwidth_gb_per_s"], found["attention_gb_per_s"])
+    assert "no limit in these steps" in in_words(found | {"model": "m", "dtype": "file", "device": "CPU"})
 
 
 def test_a_case_is_its_streams_and_context():
