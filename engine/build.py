@@ -23,6 +23,7 @@ from engine.model.store import resolve
 from engine.records import SCHEMA, Ready
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.build import build_runner
+from engine.runner.launch import Immediate, Launcher
 from engine.runner.pooled import dummy_batch
 from engine.sampler import Sampler
 from engine.speculation.ngram import NgramProposer
@@ -54,17 +55,20 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     drafters = ModelDrafters(config, files, runner, words)
     proposers = {**PROPOSERS, **drafters.factories()}
 
+    sampler = Sampler(runner.model.vocabulary)
+
     def begin(settings: LiveSettings) -> Engine:
         return Engine(
             runner,
             settings,
-            Sampler(runner.model.vocabulary),
+            sampler,
             bounds=bounds,
             proposers=proposers,
             texts=TextStreams(words),
             eos_ids=words.eos_ids,
             seed=config.seed,
             budget=budget,
+            launcher=launcher_of(config, runner, sampler),
         )
 
     drafters.progress = progress
@@ -97,6 +101,15 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         refusals=(RequestRefused, BadPrompt),
         out_of_memory=(OutOfDeviceMemory, MemoryError, torch.OutOfMemoryError),
     )
+
+
+def launcher_of(config: EngineConfig, runner: Runner, sampler: Sampler) -> Launcher | None:
+    """What steps overlap by. A runner that launches passes runs them beside the host; on any other nothing is won."""
+    if config.overlap == "off":
+        return None
+    if isinstance(runner, Launcher):
+        return runner
+    return Immediate(runner, sampler) if config.overlap == "on" else None
 
 
 def measure(runner: Runner, budget: AutoBudget) -> None:

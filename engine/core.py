@@ -18,7 +18,7 @@ from engine import config, records
 from engine.admission import limit_of
 from engine.beam_search import BeamSearch
 from engine.block_pool import BlockPool
-from engine.branching import Decided, decide
+from engine.branching import Decided, decide, sample_row
 from engine.budget import AutoBudget, work_of
 from engine.commit import Commit
 from engine.config import Limit, LiveSettings, SettingRefused
@@ -28,6 +28,7 @@ from engine.formulas import blocks_for
 from engine.group import Group
 from engine.host_pool import HostPool
 from engine.keyframe import take_keyframe
+from engine.overlap import Flight, as_if_done, could_preempt, could_run, needs_host, sources
 from engine.pool_memory import Copier, acquire, release
 from engine.prefix_log import PrefixLog
 from engine.records import (
@@ -38,13 +39,14 @@ from engine.records import (
     Keyframe,
     Memory,
     Request,
+    Serial,
     StepBudget,
     StepRecord,
     Submitted,
     Timing,
 )
 from engine.requests import RequestRefused, check_request, resolve_sampling
-from engine.runner.batch import pack
+from engine.runner.batch import ScheduledRow, pack
 from engine.sampler import Sampler
 from engine.scheduler import Plan, Scheduler
 from engine.sequence import Sequence, sequences_of
@@ -55,6 +57,7 @@ from engine.watch import Watch
 
 if TYPE_CHECKING:
     from engine.runner.base import Runner
+    from engine.runner.launch import Launcher
 
 __all__ = ["Engine", "RequestRefused"]
 
@@ -62,7 +65,8 @@ _MEMORY_EVERY = 250_000_000  # ns; reading the process's memory costs a system c
 
 
 class Engine:
-    """`clock` gives monotonic ns; the engine's own clock leaves out what `hold` was told of."""
+    """`clock` gives monotonic ns; the engine's own clock leaves out what `hold` was told of. `launcher`: of passes of
+    the runner, so that a step is begun while the one before it runs; None: each ends before the next begins."""
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Engine:
         eos_ids: frozenset[int] = frozenset(),
         seed: int = 0,
         budget: AutoBudget | None = None,
+        launcher: Launcher | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ):
         settings = replace(settings, block_size=runner.block_size)
@@ -104,6 +109,9 @@ class Engine:
         self._shadows = Shadows(self.texts)
         self._forking = Forking(self.scheduler, self.texts, self._events)
         self._copier = Copier(self.pool, self.host, clock)
+        self._launcher = launcher
+        self._flight: Flight | None = None  # the step that runs between two calls
+        self._why: Serial = "idle" if launcher is not None else ""  # the coming step doesn't overlap
         self._told = settings, self._budget()  # as the last record said
         self._memory: Memory | None = None
         self._memory_at = 0  # monotonic ns of the last sample
@@ -203,7 +211,8 @@ class Engine:
         return len(numbers) if number is None else numbers.count(number)
 
     def change(self, changes: Mapping[str, object]) -> LiveSettings:
-        """Make all changes, or none. Raises SettingRefused, and then nothing has changed."""
+        """Make all changes, or none. Raises SettingRefused, and then nothing has changed. No step may run (`drain`)."""
+        assert self._flight is None
         old = self.settings
         new = config.change(old, dict(changes))
         bounds = self.bounds
@@ -233,40 +242,137 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.scheduler.running or self.scheduler.waiting or self.scheduler.shadows)
+        queued = self.scheduler.running or self.scheduler.waiting or self.scheduler.shadows
+        return bool(queued) or self._flight is not None
 
     # --- a step ---
 
-    def step(self) -> StepRecord:
-        """Run one step. If the runner or the sampler fails, the step was not: its rows can run again."""
+    def step(self, alone: bool = False) -> StepRecord:
+        """End one step: the one that runs already, or one begun now. Where steps overlap, the step after it is begun
+        before, unless this one shall be `alone`. If the runner or the sampler fails, neither was: their rows can run
+        again."""
         started = self._monotonic()
+        flight, self._flight = self._flight, None
+        if flight is None:
+            flight = self._begin(started)
+        if self._launcher is not None:
+            began = self._monotonic()
+            self._why = "stepping" if alone else self._follow(flight)
+            flight.schedule += self._monotonic() - began
+        return self._end(flight, started)
+
+    def drain(self) -> StepRecord | None:
+        """End the step that runs, if any, and begin none."""
+        if self._flight is None:
+            return None
+        record, self._why = self.step(alone=True), "command"
+        return record
+
+    def _begin(self, started: int) -> Flight:
         self.pool.at(self.last_step + 1, started - self._held)
         self.scheduler.step_aside()
         self._drafting.propose(self.scheduler.running)
         proposed = self._monotonic()
+        flight = self._plan()
+        flight.serial = self._why
+        scheduled = swapped = self._monotonic()
+        try:
+            if self._copier.run(self.runner):
+                swapped = self._monotonic()
+            if self._launcher is not None:
+                flight.needs = self._needs_host([row.sequence for row in flight.plan.rows])
+            if self._launcher is None or flight.needs or not flight.plan.rows:
+                flight.batch = pack(flight.plan.rows, self.pool.block_size) if flight.plan.rows else None
+                flight.logits = self.runner.execute(flight.batch) if flight.batch else None
+            else:
+                self._launch(flight, [])
+            flight.forwarded = self._monotonic()
+        except BaseException:
+            self._give_up(flight)
+            raise
+        flight.draft, flight.schedule, flight.swap = proposed - started, scheduled - proposed, swapped - scheduled
+        return flight
+
+    def _plan(self) -> Flight:
         budget = self._budget()
         plan = self.scheduler.schedule(budget.tokens)
         for sequence in plan.admitted:
             self._resolve(sequence)
         for sequence in plan.turned_away:
             self._turn_away(sequence)
-        scheduled = swapped = self._monotonic()
-        try:
-            if self._copier.run(self.runner):
-                swapped = self._monotonic()
-            batch = pack(plan.rows, self.pool.block_size) if plan.rows else None
-            logits = self.runner.execute(batch) if batch else None
-            forwarded = self._monotonic()
-            asked = [row for row in plan.rows if row.wants_logits]
-            decided = decide(self.sampler, logits, asked, self._drafting.q, self._drafting.rule)
-        except BaseException:
-            for row in plan.rows:
+        return Flight(plan, budget)
+
+    def _follow(self, flight: Flight) -> Serial:
+        """Begin the step after `flight`, whose tokens aren't known yet, or say why not."""
+        if flight.pending is None:
+            return flight.needs or "idle"
+        if needs := self._needs_host(could_run(self.scheduler)):
+            return needs
+        self.pool.at(self.last_step + 2, self.now())
+        with as_if_done(self.scheduler, flight.plan.rows):
+            if trouble := could_preempt(self.scheduler):
+                return trouble
+            following = self._plan()
+            if not following.plan.rows:
+                return "blocks" if self.scheduler.waiting else "idle"
+            try:
+                self._copier.run(self.runner)
+                self._launch(following, flight.asked)
+            except Exception:  # what doesn't fit beside the step that runs is tried again after it
+                for row in following.plan.rows:
+                    self.scheduler.tidy(row.sequence)
+                return "failure"
+        following.overlapped = True
+        self._flight = following
+        self.pool.at(self.last_step + 1, self.now())
+        return ""
+
+    def _launch(self, flight: Flight, before: list[ScheduledRow]) -> None:
+        """`before`: rows of the step that runs which will have chosen a token."""
+        assert self._launcher is not None
+        rows = flight.plan.rows
+        flight.batch = pack(rows, self.pool.block_size)
+        if before:
+            flight.batch.sources = sources(flight.batch, rows, before)
+        params = [sample_row(row.sequence, []) for row in flight.asked]
+        flight.pending = self._launcher.launch(flight.batch, params)
+
+    def _needs_host(self, sequences: list[Sequence]) -> Serial:
+        """Why the tokens before a step with these sequences have to be on the host; "" if they needn't."""
+        proposer = self._drafting.proposer
+        if proposer is not None and (self.settings.draft_length or proposer.watches):
+            return "drafts"
+        if self._watch.seq is not None:
+            return "watch"
+        return "shadow" if self.scheduler.shadow is not None else needs_host(sequences, self.settings)
+
+    def _give_up(self, *flights: Flight) -> None:
+        """They were not: their blocks go back, but for what their sequences can run again with."""
+        for flight in flights:
+            for row in flight.plan.rows:
                 self.scheduler.tidy(row.sequence)
+        while len(self.scheduler.running) > self.settings.max_batch:  # places of sequences that didn't end after all
+            self.scheduler.preempt(self.scheduler.running[-1], "max_batch")
+
+    def _end(self, flight: Flight, started: int) -> StepRecord:
+        plan, batch, budget, logits = flight.plan, flight.batch, flight.budget, flight.logits
+        asked = flight.asked
+        try:
+            if flight.pending is None:
+                decided = decide(self.sampler, logits, asked, self._drafting.q, self._drafting.rule)
+            else:
+                decided = flight.landed()
+                flight.forwarded = self._monotonic()
+        except BaseException:
+            following, self._flight = self._flight, None
+            self._give_up(*(each for each in (following, flight) if each is not None))
             raise
         sampled = self._monotonic()
         self.last_step += 1
+        wasted = flight.drop_stopped() if flight.pending is not None else 0
         self._drafting.see(asked, decided.outcomes, self.runner)
-        seen = self._watch.look(asked, [decided.outcomes[row.sequence.seq] for row in asked], logits)
+        looked_at = asked if flight.pending is None else []
+        seen = self._watch.look(looked_at, [decided.outcomes[row.sequence.seq] for row in looked_at], logits)
         done = self._commit(plan, decided, sampled - self._held)
         self._shadows.see(done.rows, started - self._held, done.now)
         memory = self._sample_memory()
@@ -276,11 +382,11 @@ class Engine:
         emitted = records.pack(done.emitted, records.TOKEN)
         drafts = records.pack(done.drafts, records.DRAFT)
         timing = Timing(
-            draft=proposed - started,
-            schedule=scheduled - proposed,
-            swap=swapped - scheduled,
-            forward=forwarded - swapped,
-            sample=sampled - forwarded,
+            draft=flight.draft,
+            schedule=flight.schedule,
+            swap=flight.swap,
+            forward=flight.forwarded - started - flight.draft - flight.schedule - flight.swap,
+            sample=sampled - flight.forwarded,
             commit=self._monotonic() - sampled,
         )
         if batch:
@@ -323,6 +429,11 @@ class Engine:
             shadows=self._shadows.take(),
             top=seen.top,
             verification=seen.verification,
+            overlapped=flight.overlapped,
+            serial="" if flight.overlapped else flight.serial,
+            wasted=wasted,
+            graph=batch is not None and batch.graph,
+            padded=batch.padded if batch is not None else 0,
         )
 
     # --- the state, told ---
@@ -366,7 +477,7 @@ class Engine:
 
     def check(self) -> None:
         """Assert every invariant, between steps, by counting everything again."""
-        self.scheduler.check()
+        self.scheduler.check(self._flight.plan.rows if self._flight is not None else ())
         self._prefixes.check()
         queued = (*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.unborn, *self.scheduler.shadows)
         assert {s.seq for s in queued} == {s.seq for lanes in self._live.values() for s in lanes}
@@ -391,7 +502,7 @@ class Engine:
                 done.put(row, None)
             elif sequence.group is None or not sequence.request.beams:
                 done.put(row, outcomes[sequence.seq])
-        self.scheduler.settle(done.reached)
+        self.scheduler.settle(done.reached, ahead=self._flight is not None)
         for group in decided.samples:
             self._forking.samples(group, outcomes, done)
         for group, step in decided.searches:

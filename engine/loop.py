@@ -15,6 +15,8 @@ from engine import records as r
 from engine.config import Limit, LiveSettings, SettingRefused
 
 OWN = 0  # id of commands that the engine's side gives itself; these get no Ack
+# Commands that wait for the step that runs while the next was to be planned: none runs while they are obeyed.
+ENDS_STEP = (r.Change, r.Pause, r.StepOnce, r.SetDelay, r.Stop)
 MIN_SHRINK = 16  # blocks given up at least when memory runs out during a step
 
 
@@ -32,7 +34,8 @@ class Steps(Protocol):
     def submit(self, number: int, token_ids: list[int], request: r.Request) -> int: ...
     def abort(self, number: int | None) -> None: ...
     def change(self, changes: dict[str, int | float | bool | str]) -> LiveSettings: ...
-    def step(self) -> r.StepRecord: ...
+    def step(self, alone: bool) -> r.StepRecord: ...
+    def drain(self) -> r.StepRecord | None: ...
     def between(self) -> r.Between | None: ...
     def keyframe(self) -> r.Keyframe: ...
     def hold(self, ns: int) -> None: ...
@@ -82,6 +85,8 @@ class Loop:
     def handle(self, command: r.Command) -> None:
         """Obey one command and answer it."""
         self._account()
+        if isinstance(command, ENDS_STEP):
+            self._deliver(self.engine.drain)
         self._obeys[type(command)](command)
         self._mark()
 
@@ -104,17 +109,25 @@ class Loop:
         self._say_status()
         self._account()
         self._held_since = None
-        try:
-            record = self.engine.step()
-        except self._out_of_memory as error:
-            self._shrink(error)
+        record = self._deliver(lambda: self.engine.step(alone=self._paused or self._delay > 0))
+        if record is None:
             return
-        self._send(record)
         if self._keyframe_every and record.step % self._keyframe_every == 0:
             self._send(self.engine.keyframe())
         self._granted = max(0, self._granted - 1) if self.engine.has_work else 0
         self._due = self._clock() + round(self._delay * 1e9)
         self._mark()
+
+    def _deliver(self, step: Callable[[], r.StepRecord | None]) -> r.StepRecord | None:
+        """End a step and send its record; None: there was none, or memory ran out in it."""
+        try:
+            record = step()
+        except self._out_of_memory as error:
+            self._shrink(error)
+            return None
+        if record is not None:
+            self._send(record)
+        return record
 
     # --- time that doesn't count ---
 

@@ -474,6 +474,14 @@ class StepBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 # "static": somebody waits for the whole batch to end
 Bound = Literal["no_work", "batch_cap", "token_budget", "kv_blocks", "static"]
+# why a step was not begun while the one before it ran. What a row needs: drafts, beams, samples, penalties, watch,
+# shadow. What could have made it preempt or copy: blocks (the pool is nearly full), prompts (whole ones wait), sharing.
+# Else: idle (no step ran before), command (one was obeyed in between), stepping (paused or in slow motion), failure
+# (it couldn't be begun then, and was tried again)
+Serial = Literal[
+    "", "drafts", "beams", "samples", "penalties", "watch", "shadow", "blocks", "prompts", "sharing", "idle", "command",
+    "stepping", "failure",
+]  # fmt: skip
 
 
 class StepRecord(_Struct):
@@ -517,6 +525,10 @@ class StepRecord(_Struct):
     top: list[TopTokens] = []
     shadows: list[ShadowState] = []  # those that changed
     verification: Verification | None = None
+    # whether it was begun while the step before it ran; if not, and steps may overlap here, why not
+    overlapped: bool = False
+    serial: Serial = ""
+    wasted: int = 0  # tokens computed for sequences that turned out to have stopped before
 
 
 class Between(_Struct):

@@ -475,13 +475,13 @@ class Scheduler:
                 trimmed = trimmed or ("kv_blocks" if budget else "token_budget")
         return wanted, trimmed
 
-    def settle(self, reached: list[Span]) -> None:
+    def settle(self, reached: list[Span], ahead: bool = False) -> None:
         """A pass is done. Of its sequences, in plan order, the tokens that have K/V since: what lies beyond is of
-        drafts that were not kept."""
+        drafts that were not kept, or else of the next step's, planned `ahead`."""
         seals = self.settings.prefix_cache and self.shadow is None
         size, truncate = self.pool.block_size, self.pool.truncate
         for sequence in self.pool.advance(reached, seals=seals):
-            if not sequence.reserved:
+            if not sequence.reserved and not ahead:
                 truncate(sequence, sequence.computed // size + 1)
 
     def end(self, ended: Iterable[Sequence]) -> None:
@@ -495,8 +495,10 @@ class Scheduler:
         if len(sequence.table) > keep and not sequence.reserved:
             self.pool.truncate(sequence, keep)
 
-    def check(self) -> None:
-        """Assert the queues' order and the sequences' own counters, between steps."""
+    def check(self, ahead: Iterable[ScheduledRow] = ()) -> None:
+        """Assert the queues' order and the sequences' own counters, between steps. `ahead`: rows of a step that runs
+        already."""
+        own = {row.sequence.seq: row.own for row in ahead}
         assert len(self.running) <= self.settings.max_batch
         assert self.pool.num_blocks == self.settings.kv_blocks
         assert self.host.num_blocks == self.settings.swap_blocks
@@ -510,6 +512,6 @@ class Scheduler:
                 assert queue == sorted(queue, key=_order) and len(set(map(_order, queue))) == len(queue)
             for sequence in queue:
                 assert sequence.status == status
-                sequence.check(self.pool.block_size)
+                sequence.check(self.pool.block_size, own.get(sequence.seq, 0))
         self.pool.check(self.running)
         self.host.check(self.waiting, self.pool.block_size)

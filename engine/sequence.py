@@ -113,8 +113,9 @@ class Sequence:
             shadow=self.shadow,
         )
 
-    def check(self, block_size: int) -> None:
-        """Assert the inequalities, between steps."""
+    def check(self, block_size: int, ahead: int = 0) -> None:
+        """Assert the inequalities, between steps. `ahead`: tokens that a step which runs already may have added to
+        those computed."""
         assert 0 < self.prompt_tokens <= self.known, self
         assert 0 <= self.accepted <= self.drafted, self
         assert self.cached_tokens < self.known and not self.drafts, self
@@ -124,7 +125,8 @@ class Sequence:
             if self.reserved:
                 assert len(self.table) == -(-self.limit // block_size) and self.sealed == 0, self
             else:  # a block for the next token may be held already, never more
-                assert full <= len(self.table) <= self.computed // block_size + 1, self
+                most = max(self.computed // block_size + 1, -(-(self.computed + ahead) // block_size))
+                assert full <= len(self.table) <= most, self
             assert self.sealed <= self.computed // block_size, self
         else:
             assert self.computed == 0 and not self.table and self.sealed == 0 and not self.reserved, self

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import count, islice
 from multiprocessing import get_context
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ from engine.records import (
     unpack,
 )
 from engine.requests import RequestRefused
+from engine.runner.launch import Launcher
 from engine.sampler import Sampler, SampleRow
 from engine.sequence import sequences_of
 from engine.speculation.ngram import NgramProposer
@@ -84,6 +86,18 @@ class PassFailed(RuntimeError):
 
 
 class HostileUse(RuleBasedStateMachine):
+    START: ClassVar[dict[str, object]] = {}  # settings that it begins with
+
+    def runner_of(self, *args: object, **more: object) -> FakeRunner:
+        return FakeRunner(*args, **more)
+
+    def launcher(self) -> Launcher | None:
+        return None
+
+    def asked(self, what: dict) -> dict:
+        """What `soak` asks for or changes, as this machine would have it."""
+        return what
+
     @initialize(
         block_size=st.sampled_from([8, 8, 8, 16, 128]),
         seed=st.integers(0, 5),
@@ -95,10 +109,10 @@ class HostileUse(RuleBasedStateMachine):
         context = min(64, blocks * block_size)  # the pool may be just as large as one request
         start = settings(
             max_batch=batch, max_context=context, kv_blocks=blocks, token_budget=64 if not chunked else 16,
-            chunked_prefill=chunked,
+            chunked_prefill=chunked, **self.START,
         )  # fmt: skip
         self.model = TableModel(VOCABULARY, seed, sharpness=3.0)
-        self.runner = FakeRunner(blocks, block_size, self.model, room=20)
+        self.runner = self.runner_of(blocks, block_size, self.model, room=20)
         self.texts = LetterTexts()
         self.time = 1_000_000
         self.engine = Engine(
@@ -109,6 +123,7 @@ class HostileUse(RuleBasedStateMachine):
             proposers={"ngram": NgramProposer.of},
             texts=self.texts,
             eos_ids=frozenset({EOS}),
+            launcher=self.launcher(),
             clock=self.tick,
         )
         self.reader = Applier(self.engine.keyframe())
@@ -191,11 +206,13 @@ class HostileUse(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.numbers % 7 == 6)
     def abort_all(self) -> None:
+        self.drain()
         self.engine.abort()
         assert not self.engine.has_work and self.engine.pool.used_count == 0
 
     @rule(which=st.integers(0, 1_000))
     def preempt(self, which: int) -> None:
+        self.drain()
         running = self.engine.scheduler.running
         if running:
             self.engine.scheduler.preempt(running[which % len(running)], "kv_blocks")
@@ -214,6 +231,7 @@ class HostileUse(RuleBasedStateMachine):
         self.drag({"kv_blocks": max(4, self.engine.settings.kv_blocks + by)})
 
     def drag(self, changes: dict[str, int | float | bool | str]) -> None:
+        self.drain()
         before = self.engine.settings, self.engine.keyframe().state, self.engine.runner.num_blocks
         try:
             new = self.engine.change(changes)
@@ -248,6 +266,11 @@ class HostileUse(RuleBasedStateMachine):
             assert self.engine.last_step == step
         finally:
             self.runner.execute = kept
+
+    @rule()
+    def drain(self) -> None:
+        if (record := self.engine.drain()) is not None:
+            self.follow(record)
 
     @rule(ns=st.integers(1, 500))
     def hold(self, ns: int) -> None:
@@ -289,7 +312,7 @@ class HostileUse(RuleBasedStateMachine):
         assert now.token_budget in (AUTO, record.budget.tokens)
         assert int((rows["scheduled"] > 0).sum()) <= now.max_batch and record.running <= now.max_batch
         assert int(rows["drafted"].max(initial=0)) <= (now.draft_length if now.draft_method != "off" else 0)
-        assert len(rows) or record.events, "a step without any work in it"
+        assert len(rows) or record.events or record.wasted, "a step without any work in it"
         self.follow(record)
         self.engine.check()
 
@@ -389,10 +412,10 @@ def soaked(seed: int) -> int:
     return soak(seed).checked
 
 
-def soak(seed: int) -> HostileUse:
+def soak(seed: int, machine: HostileUse | None = None) -> HostileUse:
     """The same rules at random with a queue that never runs dry, which a minimising search seldom keeps up."""
     dice, more = random.Random(seed), random.Random(seed + 1_000)
-    machine = HostileUse()
+    machine = HostileUse() if machine is None else machine
     machine.build(block_size=8, seed=seed, batch=8, chunked=seed % 2 == 0, blocks=12)
 
     def one(key: str) -> int | float | bool | str:
@@ -416,19 +439,20 @@ def soak(seed: int) -> HostileUse:
     machine.drag({"preemption": "swap", "swap_blocks": 12})
     for _ in range(250):
         while len(machine.engine.scheduler.waiting) < 3:
-            machine.submit(
-                shared=dice.choice([0, 8, 17, 25, 31]),
-                tail=[dice.randrange(VOCABULARY) for _ in range(dice.randrange(12))],
-                max_tokens=dice.randint(1, 40),
-                priority=dice.choice([0, 0, 0, 1]),
-                stop=dice.choice([[], [], ["abc"]]),
-                ignore_eos=dice.random() < 0.8,
-                speculate=dice.random() < 0.8,
-                copies=dice.choice([1, 3]),
-                samples=dice.choice([1, 1, 1, 4]),
-                temperature=dice.choice([0.0, 0.0, 0.8]),
-                beams=dice.choice([0, 0, 0, 1, 2, 4]),
-            )
+            asked = {
+                "shared": dice.choice([0, 8, 17, 25, 31]),
+                "tail": [dice.randrange(VOCABULARY) for _ in range(dice.randrange(12))],
+                "max_tokens": dice.randint(1, 40),
+                "priority": dice.choice([0, 0, 0, 1]),
+                "stop": dice.choice([[], [], ["abc"]]),
+                "ignore_eos": dice.random() < 0.8,
+                "speculate": dice.random() < 0.8,
+                "copies": dice.choice([1, 3]),
+                "samples": dice.choice([1, 1, 1, 4]),
+                "temperature": dice.choice([0.0, 0.0, 0.8]),
+                "beams": dice.choice([0, 0, 0, 1, 2, 4]),
+            }
+            machine.submit(**machine.asked(asked))
             machine.everything_holds()
         for _ in range(dice.randint(1, 6)):
             machine.step(1)
@@ -438,7 +462,7 @@ def soak(seed: int) -> HostileUse:
             machine.drag_pool(by=dice.randint(-6, 6))
         elif roll < 0.6:
             key = dice.choice([*sorted(RANGES.keys() - {"kv_blocks"}), "max_batch", "max_batch"])
-            machine.drag({key: one(key)})
+            machine.drag(machine.asked({key: one(key)}))
         elif roll < 0.7:
             machine.preempt(dice.randrange(8))
         elif roll < 0.8:

@@ -87,7 +87,10 @@ class FakeEngine:
     def watch(self, seq: int | None, k: int) -> None:
         self.watched = seq
 
-    def step(self) -> r.StepRecord:
+    def drain(self) -> None:
+        return None
+
+    def step(self, alone: bool = False) -> r.StepRecord:
         for request in self.running.values():
             self._fault(request.prompt)
         start, clock = time.monotonic_ns(), self.clock
