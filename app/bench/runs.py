@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
 from statistics import median
 
 
-def fresh_process(module: str, *arguments: str, timeout: float) -> dict:
-    """Run `python -m module arguments` and read the one JSON object it prints last. Raises RuntimeError."""
+def fresh_process(module: str, *arguments: str, timeout: float, without: tuple[str, ...] = ()) -> dict:
+    """Run `python -m module arguments`, `without` those variables of our environment, and read the one JSON object it
+    prints last. Raises RuntimeError."""
+    environment = {name: value for name, value in os.environ.items() if name not in without}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=timeout, check=False
-    )
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True, text=True, timeout=timeout, check=False, env=environment,
+    )  # fmt: skip
     if done.returncode or not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise RuntimeError(f"{module} ended with {done.returncode}: {last}")

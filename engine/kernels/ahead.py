@@ -16,11 +16,9 @@ import json
 import pkgutil
 import re
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 
@@ -112,29 +110,36 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     return registers, stack + local
 
 
-def compile_all(
-    work: Iterable[tuple[Case, int]], threads: int = 1, done: Callable[[Compiled], None] = lambda _: None
-) -> list[Compiled]:
-    with ThreadPoolExecutor(threads) as pool:
-        found = []
-        for compiled in pool.map(lambda one: compile_case(*one), work):
-            done(compiled)
-            found.append(compiled)
-    return found
-
-
 def sample(wanted: Iterable[Case], targets: tuple[int, ...]) -> list[tuple[Case, int]]:
-    """Every case on one target at least, every kernel on every target, and no more: cases take turns."""
+    """Every case on one of its targets, every kernel on all of them, and little more."""
     by_kernel: dict[str, list[Case]] = {}
     for case in wanted:
         by_kernel.setdefault(case.name, []).append(case)
     work = []
     for group in by_kernel.values():
-        for at in range(max(len(group), len(targets))):
-            case, target = group[at % len(group)], targets[at % len(targets)]
-            if target in case.targets:
+        times = dict.fromkeys(targets, 0)
+        for case in group:
+            if own := [target for target in targets if target in case.targets]:
+                target = min(own, key=times.__getitem__)  # the first of those that had fewest
+                times[target] += 1
                 work.append((case, target))
+        for target in [target for target, count in times.items() if not count]:
+            work += [(case, target) for case in group if target in case.targets][:1]
     return work
+
+
+def faults(found: Iterable[Compiled]) -> list[str]:
+    """In words: what no kernel may do on the card it was compiled for."""
+    said = []
+    for one in found:
+        where = f"{one.kernel} ({one.variant}) on sm_{one.target}"
+        if one.hot and one.spilled_bytes:
+            said.append(f"{where} spills {one.spilled_bytes} bytes a thread")
+        if one.shared_bytes > SHARED_BYTES[one.target]:
+            said.append(f"{where} needs {one.shared_bytes} bytes of shared memory of {SHARED_BYTES[one.target]}")
+        if one.tf32:
+            said.append(f"{where} multiplies in tf32")
+    return said
 
 
 def main() -> None:
@@ -142,22 +147,27 @@ def main() -> None:
     parser.add_argument("--kernels", nargs="*", default=[])
     parser.add_argument("--targets", nargs="+", type=int, default=list(TARGETS))
     parser.add_argument("--sample", action="store_true")
-    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     import triton
 
-    chosen = [case for case in cases() if not args.kernels or case.name in args.kernels]
+    every = cases()
+    known = sorted({case.name for case in every})
+    if unknown := sorted(set(args.kernels) - set(known)):
+        print(json.dumps({"problem": f"there is no kernel {unknown[0]} (there are: {', '.join(known)})"}))
+        return
+    chosen = [case for case in every if not args.kernels or case.name in args.kernels]
     if args.sample:
         work = sample(chosen, tuple(args.targets))
     else:
         work = [(case, target) for case in chosen for target in args.targets if target in case.targets]
-    found = compile_all(work, args.threads)
+    found = [compile_case(case, target) for case, target in work]
     answer = {
         "triton": triton.__version__,
         "shared_limits": {str(target): SHARED_BYTES[target] for target in args.targets},
         "compiled": [asdict(one) for one in found],
+        "faults": faults(found),
     }
-    print(json.dumps(answer), file=sys.stdout)
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":
