@@ -529,6 +529,10 @@ class StepRecord(_Struct):
     overlapped: bool = False
     serial: Serial = ""
     wasted: int = 0  # tokens computed for sequences that turned out to have stopped before
+    # of a pass on a GPU: whether it was replayed from a graph, and the tokens that it computed besides, to fill the
+    # graph's shape
+    graph: bool = False
+    padded: int = 0
 
 
 class Between(_Struct):
