@@ -24,8 +24,9 @@ LINES = {4: (1, 16), 2: (16, 128)}
 FEW_LINES = {4: 8, 2: 16}  # that 4 warps do without spilling; decode is as a rule among them
 # Keys of a stretch at least, and per line of its result, which is written and read again in float32.
 LEAST_KEYS, LEAST_KEYS_PER_LINE = 128, 8
-# Numbers that one round of a merge holds in registers: 64 a thread of 4 warps; as many for each of 8 would spill.
-MERGED = 8192
+# Numbers that one round of a merge holds in registers, for each warp: 64 a thread. With half of it 8 warps get by ptxas
+# 128 registers for 64 lines on sm_89 and sm_100, and spill 16 bytes.
+MERGED_PER_WARP = 2048
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def constants(shape: PoolShape, tiles: Tiling, queries: int, splits: int) -> dic
     """The kernels' constants, for tiles of `queries` queries."""
     used, d_padded = queries * shape.group, triton.next_power_of_2(shape.d)
     used_padded = triton.next_power_of_2(used)
-    merged = MERGED // (used_padded * d_padded)
+    merged = MERGED_PER_WARP * tiles.warps // (used_padded * d_padded)
     splits_padded = triton.next_power_of_2(splits)
     return {
         "GROUP": shape.group,
