@@ -14,12 +14,15 @@ from app.bench.drag import changes
 from app.bench.equality import compare, first_difference
 from app.bench.oracle import KINDS, LENGTHS, NEW_TOKENS, prompts
 from app.bench.policies import POLICIES
+from app.options import add_engine_options
 from engine import config
 from engine.config import SettingRefused, follow_block_size, limits, limits_of_size, validate
 from tests.support.fake_runner import FakeRunner
 from tests.support.tiny_directory import make_directory
 
-ARGUMENTS = {"model": "default", "dtype": "int8", "device": "auto", "threads": 0, "set": []}
+OPTIONS = argparse.ArgumentParser()
+add_engine_options(OPTIONS)
+INT8 = OPTIONS.parse_args(["--dtype", "int8"])
 
 
 def test_full_has_every_combination_of_the_first_five():
@@ -104,7 +107,7 @@ def test_a_form_is_given_twice_its_noise(monkeypatch, capsys):
     for noise, allowance in ((0.0, 0.0), (0.25, 0.5)):
         answer = {"references": references, "noise": noise}
         monkeypatch.setattr("app.bench.runs.fresh_process", lambda *_, answer=answer, **__: answer)
-        found, allowed = exactness._from_itself(argparse.Namespace(**ARGUMENTS))
+        found, allowed = exactness._from_itself(INT8)
         assert allowed == allowance and f"moves by {noise:.2e}" in capsys.readouterr().err
         assert compare([[2, 3]], found, allowed).equal
         difference = first_difference([2, 4], found[0], 0, allowed)
