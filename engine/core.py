@@ -502,7 +502,7 @@ class Engine:
                 done.put(row, None)
             elif sequence.group is None or not sequence.request.beams:
                 done.put(row, outcomes[sequence.seq])
-        self.scheduler.settle(done.reached, ahead=self._flight is not None)
+        self.scheduler.settle(done.reached, self._flight is not None)
         for group in decided.samples:
             self._forking.samples(group, outcomes, done)
         for group, step in decided.searches:
