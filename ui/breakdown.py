@@ -38,7 +38,7 @@ class Breakdown:
     over: int = 0  # bytes that the engine tells of and the system doesn't count
     free: int | None = None  # of the device, beside the parts
     driver: int | None = None  # of the total, kept by the driver for itself; None where it doesn't tell that apart
-    counted: bool = True  # the total is the system's count; else the driver tells none, and it is what the parts come to
+    counted: bool = True  # the total is the system's count; else it tells none, and the total is what the parts come to
 
 
 def kv_parts(pool: int, used: int, cached: int, free: int) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import MAX_DRAFT, LiveSettings
-from engine.records import ACCEPTED, DRAFT, PREFILL, REJECTED, Bound, StepRecord, unpack
+from engine.records import ACCEPTED, DRAFT, PREFILL, REJECTED, Bound, Serial, StepRecord, unpack
 from ui.block_lives import BlockLives
 from ui.crossover import Crossover
 from ui.latency import FinishedRequest, Latency, Samples
@@ -24,6 +24,9 @@ from ui.payoff import Verified
 from ui.state import Applied, EngineState
 
 BOUNDS: tuple[str, ...] = get_args(Bound)  # Columns.bound is an index into this
+OVERLAPPED = "overlapped"
+# Columns.overlap is an index into this: steps don't overlap there, it did, or why it didn't
+OVERLAPS: tuple[str, ...] = ("", OVERLAPPED, *(why for why in get_args(Serial) if why))
 KEPT_PASSES = 2_000
 KEPT_MARKS = 2_000
 
@@ -32,8 +35,8 @@ _COLUMNS: dict[str, type] = dict.fromkeys(
     np.int64
 ) | dict.fromkeys(
     ("prefill", "decode", "accepted", "rejected", "emitted", "budget", "batch_cap", "gamma", "running", "waiting",
-     "used", "cached", "free", "shared", "rows", "recomputed"), np.int32
-) | {"bound": np.uint8}  # fmt: skip
+     "used", "cached", "free", "shared", "rows", "recomputed", "wasted", "padded"), np.int32
+) | {"bound": np.uint8, "overlap": np.uint8, "graph": np.bool_}  # fmt: skip
 
 
 class Mark(NamedTuple):
@@ -61,7 +64,8 @@ class Columns:
     """A stretch of the history, one entry a step. Times are ns: start monotonic, clock and end engine clock,
     schedule … commit durations. Tokens: prefill, decode (own tokens of decode rows), accepted and rejected
     (drafts kept and not kept; they sum to all that was scheduled), emitted; recomputed: of those
-    scheduled, computed before. Blocks: used, cached, free, shared. resident: RSS of the engine, bytes."""
+    scheduled, computed before; beside those: wasted, for sequences that had stopped, and padded, to fill a
+    graph's shape. Blocks: used, cached, free, shared. resident: RSS of the engine, bytes."""
 
     step: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -90,7 +94,11 @@ class Columns:
     shared: NDArray[np.int32]
     rows: NDArray[np.int32]
     recomputed: NDArray[np.int32]
+    wasted: NDArray[np.int32]
+    padded: NDArray[np.int32]
     bound: NDArray[np.uint8]
+    overlap: NDArray[np.uint8]
+    graph: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.step)
@@ -249,7 +257,8 @@ class History:
             record.budget.tokens, settings.max_batch,
             settings.draft_length if settings.draft_method != "off" else 0,
             record.running, record.waiting, record.used, record.cached, record.free, state.shared, rows,
-            record.recomputed, BOUNDS.index(record.bound),
+            record.recomputed, record.wasted, record.padded, BOUNDS.index(record.bound),
+            OVERLAPS.index(OVERLAPPED if record.overlapped else record.serial), record.graph,
         )  # fmt: skip
         for buffer, value in zip(self._buffers.values(), values, strict=True):
             buffer[place] = value

@@ -15,7 +15,7 @@ from PySide6.QtGui import QPainter, QWheelEvent
 
 from engine.config import AUTO
 from engine.records import PREFILL
-from ui import explain, pressure
+from ui import explain, pass_words, pressure
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.history import BOUNDS, Columns
@@ -72,7 +72,8 @@ class BatchView(PaintedView):
             bound = explain.BOUNDS[BOUNDS[int(at.bound[0])]] if len(at.step) else ""
             words = f"step {step:,} · {explain.count(int(at.budget[0]), 'token')} budget · bound by: {bound}"
             now = pressure.lately(history, step)
-            self.summarise(f"{now.words} · {words}" if now.thrashes else words)
+            parts = [now.words if now.thrashes else "", words, pass_words.how(at, 0).brief]
+            self.summarise(" · ".join(part for part in parts if part))
         else:
             self.summarise("")
         self.update()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PySide6.QtCore import QRect
 from PySide6.QtGui import QPainter
 
-from ui import explain, pressure
+from ui import explain, pass_words, pressure
 from ui.history import BOUNDS, Columns, History
 from ui.paint.bars import BarStack, Strip, argb
 from ui.paint.histogram import SteadyTop
@@ -133,6 +133,7 @@ def describe(history: History, low: int, high: int) -> str:
         *([f"{explain.count(value['recomputed'], 'token')} computed again, after a preemption"] if value["recomputed"]
           else []),
         f"bound by: {explain.BOUNDS[BOUNDS[value['bound']]]}",
+        *pass_words.how(columns, at).lines,
         f"{value['running']:,} running of at most {value['batch_cap']:,}, {value['waiting']:,} waiting",
         f"blocks: {value['used']:,} used, {value['cached']:,} cached, {value['free']:,} free",
         f"{explain.duration(spent / 1e9)}: {', '.join(parts)}",
