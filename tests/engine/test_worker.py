@@ -329,9 +329,9 @@ def test_commands_before_a_step_are_all_obeyed_before_it():
 
 
 def _then_stop(step, inbox):
-    def stepping():
+    def stepping(**more):
         inbox.put(r.Stop(id=9))
-        return step()
+        return step(**more)
 
     return stepping
 

@@ -112,17 +112,17 @@ class FakeRunner:
         return torch.from_numpy(np.array(out, dtype=np.float32).reshape(len(out), self.table_model.vocabulary))
 
     def resize(self, num_blocks: int) -> None:
-        if num_blocks > self.room:
+        if num_blocks > max(self.room, self.num_blocks):
             raise OutOfDeviceMemory(num_blocks * self.block_size * 24, self.room * self.block_size * 24)
         self._kv, self.num_blocks = self._resized(self._kv, num_blocks), num_blocks
 
     def resize_host(self, num_blocks: int) -> None:
-        if num_blocks > self.room:
+        if num_blocks > max(self.room, self.host_blocks):  # a pool that shrinks never fails
             raise OutOfDeviceMemory(num_blocks * self.block_size * 24, self.room * self.block_size * 24)
         self._host, self.host_blocks = self._resized(self._host, num_blocks), num_blocks
 
     def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
-        if num_blocks * block_size > self.room * self.block_size:
+        if max(num_blocks, host_blocks) * block_size > self.room * self.block_size:
             raise OutOfDeviceMemory(num_blocks * block_size * 24, self.room * self.block_size * 24)
         self.room = self.room * self.block_size // block_size
         self.num_blocks, self.block_size, self.host_blocks = num_blocks, block_size, host_blocks
