@@ -98,7 +98,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: Dtype = "auto"
     device: Device = "auto"
     gpu: str = ""  # of several NVIDIA GPUs: its number as nvidia-smi has it, or GPU-…, MIG-…; "" = CUDA's first
-    memory_fraction: float = 0.9  # of a card, for all that the engine holds there (engine/runner/profile.py)
+    memory_fraction: float = 0.9  # of a card, up to which it is filled, others' included (engine/runner/profile.py)
     block_size: int = 16  # tokens
     threads: int = 0  # CPU threads of the engine; 0 = torch's choice
     overlap: Overlap = "auto"  # begin a step while the one before it runs; auto: where a device runs beside the host

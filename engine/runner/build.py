@@ -17,13 +17,14 @@ from engine.model.tensor_plan import Planned, open_planned
 from engine.model.weights import read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
-from engine.runner.cuda import CudaRunner, PlainCudaRunner, exact_float32
+from engine.runner.cuda import CudaRunner, OnCard, PlainCudaRunner, exact_float32
 from engine.runner.cuda_ops import kernel_ops
 from engine.runner.forms import absent, choose, is_compiled
 from engine.runner.graphs import CudaGraphs
 from engine.runner.pooled import PooledRunner
 
 MIN_BLOCKS = 4  # the low end of the setting
+PROFILED_TOKENS = 2048  # of the step that is measured where the engine finds its budget itself
 
 
 def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = no_progress) -> Runner:
@@ -38,6 +39,9 @@ def build_runner(config: EngineConfig, files: ModelFiles, progress: Progress = n
     try:
         runner = _make(config, choice.form, planned, files.name, device, baseline, progress)
         give_back()
+        if isinstance(runner, OnCard):
+            progress("measuring a step", 0, 0)
+            _measure(runner, config)
         progress("making the KV pool", 0, 0)
         asked = config.settings.kv_blocks
         fits = max(MIN_BLOCKS, min(asked, runner.max_blocks()))
@@ -72,6 +76,18 @@ def build_beside(
     runner = _make(config, choice.form, planned, files.name, device, resident(), progress)
     give_back()
     return runner
+
+
+def _measure(runner: OnCard, config: EngineConfig) -> None:
+    """The largest step that the settings allow, or that fits."""
+    settings = config.settings
+    tokens = settings.token_budget or PROFILED_TOKENS
+    found = runner.fit(config.memory_fraction, max(tokens, settings.max_batch), settings.max_batch)
+    if found.cut:
+        runner.notices.append(
+            f"a step of {tokens:,} tokens doesn't fit into the card's memory, one of {found.tokens:,} does; "
+            "a larger one will make the KV pool smaller"
+        )
 
 
 def _weight_bytes(planned: Planned, form: str, device: torch.device) -> int:

@@ -8,15 +8,25 @@ import torch
 from engine.records import Memory
 from engine.runner.cpu import free_cpu_bytes
 from engine.runner.kernel_runner import KernelRunner
+from engine.runner.profile import CudaCard, Profile, profile, room
 from engine.runner.torch_runner import TorchRunner
 
-RESERVE = 512 << 20  # bytes left to a step's own tensors and cuBLAS workspaces
+RESERVE = 512 << 20  # bytes left to a step's own tensors and cuBLAS workspaces, until a step was measured
 
 
 class OnCard(TorchRunner):
     """What a runner on a card has besides its passes."""
 
     name = "cuda"
+    fraction = 1.0  # of the card that may be filled
+    reserve = RESERVE
+
+    def fit(self, fraction: float, tokens: int, rows: int) -> Profile:
+        """Know what a step and graphs take, so that a pool leaves room for them. Raises OutOfDeviceMemory."""
+        self.fraction = fraction
+        found = profile(self, CudaCard(self.device), tokens, rows, self.config.max_positions)
+        self.reserve = found.reserve
+        return found
 
     @property
     def device_text(self) -> str:
@@ -27,9 +37,9 @@ class OnCard(TorchRunner):
         return str(getattr(torch.cuda.get_device_properties(self.device), "uuid", ""))  # older torch has none
 
     def free_bytes(self) -> int | None:
-        free, _ = torch.cuda.mem_get_info(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
         slack = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return max(0, free + slack - RESERVE)
+        return room(free, slack, total, self.fraction, self.reserve)
 
     def free_host_bytes(self) -> int | None:
         return free_cpu_bytes()
