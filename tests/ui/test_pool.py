@@ -204,6 +204,8 @@ def test_the_chosen_blocks_story_stays_while_the_mouse_is_elsewhere(qtbot) -> No
 def test_zoom_keeps_the_cell_under_the_mouse_and_fit_comes_back(qtbot) -> None:
     context = scene(4_000, 16, 30)
     view = show(qtbot, PoolView(context), 620, 420)
+    pixels(view)  # the line above the map has its height then
+    qtbot.wait(20)
     spot = view.canvas.rect_of(1_234).center()
     fitted = view.canvas.grid
     for _ in range(8):
