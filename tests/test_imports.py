@@ -61,3 +61,9 @@ def test_no_torch_in_the_parent(modules):
 def test_no_window_in_the_child(modules):
     assert "torch" in modules["CHILD"] and "engine.core" in modules["CHILD"]
     assert not modules["CHILD"] & {"PySide6", "pyqtgraph", "qasync", "ui", "transformers"}
+
+
+def test_no_kernel_of_a_card_in_the_cpus_child(modules):
+    """They import Triton, which takes its time at every start."""
+    of_cards = ("engine.kernels.paged_decode", "engine.kernels.verify", "triton.language")
+    assert not [name for name in modules["CHILD"] if name.startswith(of_cards)]

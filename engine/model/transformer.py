@@ -6,8 +6,7 @@ Refuses to know about sequences, devices beyond a tensor's own, and where weight
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +18,7 @@ from engine.kernels.rms_norm import rms_norm
 from engine.kernels.rope import rope, rope_table
 from engine.kernels.swiglu import swiglu
 from engine.model.architecture import ModelConfig
+from engine.model.stack import Stack
 from engine.model.weights import LayerWeights, Weights
 
 # T tokens, N rows that want logits, D hidden, H heads, K key/value heads, d head width, V vocabulary.
@@ -75,8 +75,8 @@ class Layer:
         return sum(norms) + sum(m.bytes for m in (self.qkv, self.output, self.gate_up, self.down))
 
 
-class Transformer:
-    """`bytes`: weights held. A tied head is the embedding again, in the form that products want."""
+class Transformer(Stack):
+    """A tied head is the embedding again, in the form that products want."""
 
     def __init__(self, config: ModelConfig, weights: Weights, consume: bool = False):
         """`consume`: take the layers out of `weights` one by one, so that a layer's plain matrices go as its
@@ -100,20 +100,3 @@ class Transformer:
             x = layer(x, rotation, inputs, keys, values)
         self.wanted = x[inputs.logit_index]
         return self.head(rms_norm(self.wanted, self.norm, self.config.rms_eps)).float()
-
-    def first(self, layers: int) -> Transformer:
-        """Of the same weights, without the layers behind the first `layers`."""
-        few = copy(self)
-        few.config, few.layers = replace(self.config, layers=layers), self.layers[:layers]
-        few.wanted = self.wanted[:0]
-        return few
-
-    @property
-    def bytes(self) -> int:
-        shared = self.head.shares(self.embedding)
-        return self.bytes_read + (0 if shared else self.embedding.nbytes)
-
-    @property
-    def bytes_read(self) -> int:
-        """By every step: of an embedding that isn't the head as well it takes some rows."""
-        return self.norm.nbytes + self.head.bytes + sum(layer.bytes for layer in self.layers)

@@ -7,13 +7,13 @@ is read on the host, so that a graph can hold it. Refuses to know of batches: on
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from engine.model.architecture import ModelConfig
+from engine.model.stack import Stack
 from engine.model.transformer import KVPools
 from engine.model.weights import LayerWeights, Weights
 from engine.runner.cuda_ops import Ops
@@ -93,9 +93,7 @@ class _Layer:
         return sum(norms) + sum(m.bytes for m in (self.qkv, self.output, self.gate_up, self.down))
 
 
-class CudaForward:
-    """`bytes`: weights held; `wanted`: (N, D) that the last logits were made from, before the final norm."""
-
+class CudaForward(Stack):
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops):
         self.config, self.ops = config, ops
         self.embedding, self.norm = weights.embedding, weights.norm
@@ -158,20 +156,3 @@ class CudaForward:
         if plan.longest:
             rest = inputs.tables[single:], inputs.row_starts[single:], inputs.contexts[single:]
             self.ops.paged_prefill(q, keys, values, *rest, out, plan.longest, workspace)
-
-    def first(self, layers: int) -> CudaForward:
-        """Of the same weights, without the layers behind the first `layers`."""
-        few = copy(self)
-        few.config, few.layers = replace(self.config, layers=layers), self.layers[:layers]
-        few.wanted = self.wanted[:0]
-        return few
-
-    @property
-    def bytes(self) -> int:
-        shared = self.head.shares(self.embedding)
-        return self.bytes_read + (0 if shared else self.embedding.nbytes)
-
-    @property
-    def bytes_read(self) -> int:
-        """By every step: of an embedding that isn't the head as well it takes some rows."""
-        return self.norm.nbytes + self.head.bytes + sum(layer.bytes for layer in self.layers)

@@ -16,6 +16,7 @@ from engine.model.problem import ModelProblem
 from engine.profiles import UnknownProfile, parse
 from engine.records import SCHEMA, Ready
 from engine.runner.base import OutOfDeviceMemory
+from engine.runner.build import MIN_BLOCKS
 from engine.runner.pooled import dummy_batch
 from engine.runner.simulated import SimulatedRunner
 from engine.simulation.clock import SimulatedClock
@@ -28,7 +29,6 @@ from engine.tokenizer import BadPrompt
 from engine.worker import Built, Progress
 
 _ABSENT = "a simulated engine drafts by ngram, suffix or layers: this one needs weights of its own"
-LEAST_BLOCKS = 4  # the low end of the setting
 
 
 def build(config: EngineConfig, progress: Progress) -> Built:
@@ -44,7 +44,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     if profile.model.weight_bytes > profile.device.bytes and asked <= fits:
         raise ModelProblem(f"{profile.model.name} doesn't fit into the memory of one {profile.device.name}")
     clock = SimulatedClock(simulation.paced)
-    most = max(fits, asked, LEAST_BLOCKS)
+    most = max(fits, asked, MIN_BLOCKS)
     counted, rates = counts(profile.model), reached(profile.device, profile.model.shape.layers)
     runner = SimulatedRunner(profile, counted, rates, clock, asked, size, fits, most)
     bounds = limits(runner.model, size, most, runner.max_host_blocks())
