@@ -308,6 +308,33 @@ def test_a_selection_turns_all_other_cells_down(qtbot, blocks, size) -> None:
     assert (pixels(view.canvas) == before).all()
 
 
+@pytest.mark.parametrize(("blocks", "size"), [(300, (700, 360)), (20_000, (420, 300))])
+def test_a_hit_or_copy_of_another_sequence_never_passes_for_the_chosen_ones(qtbot, blocks, size) -> None:
+    context = scene(blocks, 16, 90)
+    view = show(qtbot, PoolView(context), *size)
+    state, shades = context.mirror.live, Shades(context.theme)
+    chosen, other = state.running[4], state.running[5]
+    theirs = [int(b) for b in blocks_of(state, other) if state.refcount[b] == 1][:2]
+    state.take_hits(pack([(HIT, theirs[0], other, 1, 5, 5)], CACHE), state.step)
+    state.since[theirs[1]] = state.step
+    state.take_copies(pack([(other, theirs[0], theirs[1])], COPY), state.step)
+
+    def light() -> set[int]:
+        """Blocks that have the selection's colour somewhere in their cell."""
+        view.canvas.refresh()
+        image, boxes = pixels(view.canvas), ((b, view.canvas.rect_of(b)) for b in range(blocks))
+        cells = ((b, image[box.top() : box.bottom() + 1, box.left() : box.right() + 1]) for b, box in boxes)
+        return {b for b, cell in cells if (cell == shades.selection).any()}
+
+    before = light()
+    assert theirs[0] in before
+    context.selection.choose(seq=chosen)
+    assert light() == set(blocks_of(state, chosen).tolist())
+    assert not np.any(pixels(view.canvas) == shades.copied)
+    context.selection.choose()
+    assert light() == before
+
+
 def test_before_the_engine_is_up_the_pool_says_so(qtbot) -> None:
     context = scene(steps=0)
     context.mirror.live = type(context.mirror.live)()

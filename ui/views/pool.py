@@ -171,7 +171,7 @@ class PoolLegend(QWidget):
             painter.fillRect(box.adjusted(2, 2, -2, -2), QColor(shades.background) if kind == "glow" else body)
             return
         if kind in ("hit", "copy"):
-            painter.fillRect(box, QColor(shades.selection if kind == "hit" else shades.copied))
+            painter.fillRect(box, QColor(shades.hit if kind == "hit" else shades.copied))
             painter.fillRect(box.adjusted(3, 3, -3, -3), body)
             return
         if kind == "empty":

@@ -14,7 +14,7 @@ from ui.paint import cell_image
 from ui.paint.cell_image import Bars, Colours
 from ui.paint.cells import Grid, Window
 from ui.state import EngineState
-from ui.views.pool_shades import BLANK, FIRST_USED, FULL, HUES, POINTED, SELECTED, Shades, rank
+from ui.views.pool_shades import BLANK, FIRST_USED, FULL, HIT, HUES, POINTED, SELECTED, Shades, rank
 
 BARRED = 8  # px: from this pitch on fill is a bar, below it a shade
 GLOW = 4  # steps for which a block just taken glows; more when a frame covers more
@@ -100,8 +100,8 @@ class PoolImage:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
         self._blank(ranks, grid, window)
         hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self.flash)
-        seen = np.concatenate((hits, selected, _one(chosen)))
-        for blocks, mark in ((seen, SELECTED), (_one(pointed), POINTED)):
+        own = np.concatenate((selected, _one(chosen)))
+        for blocks, mark in ((hits, HIT), (own, SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
             ranks[rows // grid.fold, columns // grid.fold] = mark
         shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
@@ -175,7 +175,7 @@ class PoolImage:
         if len(fresh):
             hues = state.owner[fresh] % HUES
             light = 1 - (state.step - state.hit[fresh]) / self.flash
-            white = np.full(len(fresh), shades.selection, np.uint32)
+            white = np.full(len(fresh), shades.hit, np.uint32)
             thick = max(1, min(grid.width, grid.height) // 8)
             self._ring(image, fresh, _blend(white, shades.full[hues], light), grid, window, thick)
             self._ring(image, fresh, _blend(white, shades.background, light), grid, window)

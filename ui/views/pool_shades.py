@@ -20,7 +20,8 @@ from ui.theme import Theme
 LEVELS = 16  # steps of fill told apart by shade; exact for blocks of 16 tokens
 FIRST_CACHED, FIRST_USED = 1, 1 + HUES
 RANKS = FIRST_USED + (LEVELS + 1) * HUES
-BLANK, SELECTED, POINTED = RANKS, RANKS + 1, RANKS + 2  # no block; and marks where a cell has one colour only
+# no block; and marks where a cell has one colour only
+BLANK, SELECTED, POINTED, HIT = RANKS, RANKS + 1, RANKS + 2, RANKS + 3
 FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
 
 _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
@@ -53,7 +54,7 @@ class Shades:
         full, dot, ring: by hue: a full block, the dot of a cached one, the outline of a shared one.
         hatch: by hue: the lines over a used block without tokens.
         part, rest: by hue: what is filled and what is empty of a block that a number stands on.
-        background, selection, pointed, copied: single colours.
+        background, selection, pointed, hit, copied: single colours.
         calm: the same, turned down, for all that a selection leaves aside; its own `calm` is None.
     """
 
@@ -70,7 +71,7 @@ class Shades:
         for level in range(LEVELS + 1):
             start = FIRST_USED + level * HUES
             table[start : start + HUES] = _mix(hues, empty, level / LEVELS)
-        marks = packed(np.array((panel, light, _rgb(theme, "accent"))))
+        marks = packed(np.array((panel, light, _rgb(theme, "accent"), light)))
         self.flat = np.concatenate((packed(table), marks))
         self.barred = self.flat.copy()
         self.barred[FIRST_USED:FULL] = np.tile(packed(empty), LEVELS)
@@ -83,17 +84,19 @@ class Shades:
         self.background = int(packed(panel[None])[0])
         self.selection = int(packed(light[None])[0])
         self.pointed = int(packed(_rgb(theme, "accent")[None])[0])
+        self.hit = self.selection
         self.copied = int(packed(_rgb(theme, "bonus")[None])[0])
         self.calm = self._turned_down(panel)
 
     def _turned_down(self, panel: NDArray) -> Shades:
         calm = copy(self)
         for name in ("flat", "barred", "full", "dot", "hatch", "ring", "glow"):
-            colours = getattr(self, name)
-            rgb = np.stack([colours >> shift & 0xFF for shift in (16, 8, 0)], axis=1).astype(np.float64)
-            setattr(calm, name, packed(_mix(rgb, panel, _CALM_SHARE)))
+            setattr(calm, name, _calmed(getattr(self, name), panel))
+        # what another sequence hit or copied must not pass for the selection's own
+        for name in ("hit", "copied"):
+            setattr(calm, name, int(_calmed(np.array([getattr(self, name)], np.uint32), panel)[0]))
         for table in (calm.flat, calm.barred):
-            table[BLANK:] = self.flat[BLANK:]  # marks stay as they are
+            table[BLANK:HIT] = self.flat[BLANK:HIT]  # marks of what was chosen stay as they are
         return calm
 
 
@@ -101,6 +104,11 @@ def packed(rgb: NDArray) -> Colours:
     """(n, 3) 0..255 → 0xffRRGGBB."""
     whole = np.rint(rgb).astype(np.uint32)
     return (0xFF000000 | whole[:, 0] << 16 | whole[:, 1] << 8 | whole[:, 2]).astype(np.uint32)
+
+
+def _calmed(colours: Colours, panel: NDArray) -> Colours:
+    rgb = np.stack([colours >> shift & 0xFF for shift in (16, 8, 0)], axis=1).astype(np.float64)
+    return packed(_mix(rgb, panel, _CALM_SHARE))
 
 
 def _mix(top: NDArray, below: NDArray, share: float) -> NDArray:
