@@ -88,6 +88,8 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     profile: str  # DEVICE:MODEL of engine/profiles.py
     paced: bool = True  # steps take the time that they are said to; else as little as the machine needs
     output_tokens: int = 200  # mean of the length at which a request ends by itself
+    # a step takes 1 s ÷ this, whatever the cost model says: for a window under a load of a given rate. 0 = as it says
+    steps_per_s: float = 0.0
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,8 @@ HOST_BYTES = 256 * GIB  # of a host beside such a card
 
 
 class SimulatedRunner:
-    """See `engine.runner.base.Runner`. `most`: blocks of the pool that may be asked for, whatever the device holds."""
+    """See `engine.runner.base.Runner`. `most`: blocks of the pool that may be asked for, whatever the device holds.
+    `period`: s that every step takes, whatever the cost model says; 0 = what it says."""
 
     name = "simulated"
     gpu = ""
@@ -39,11 +40,13 @@ class SimulatedRunner:
         block_size: int,
         fits: int,
         most: int,
+        period: float = 0.0,
     ):
         self.profile, self.counts, self.rates = profile, counted, rates
         self.num_blocks, self.block_size, self.host_blocks = num_blocks, block_size, 0
         self.notices: list[str] = []
         self.absent: dict[str, str] = {}
+        self._period = period
         self._clock, self._fits, self._most = clock, fits * block_size, most * block_size  # tokens
         shape = profile.model.shape
         self.model = Model(
@@ -65,7 +68,7 @@ class SimulatedRunner:
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
         logits = len(batch.logit_index)
-        self._clock.advance(self.seconds(np.diff(batch.row_starts), batch.contexts, logits))
+        self._clock.advance(self._period or self.seconds(np.diff(batch.row_starts), batch.contexts, logits))
         return self._nothing.expand(logits, -1)  # (N, vocabulary) without memory of its own
 
     def hidden(self) -> torch.Tensor:
@@ -73,6 +76,8 @@ class SimulatedRunner:
 
     def draft(self, contexts: list[int], share: float) -> None:
         """One pass of the model's first layers over rows that hold so many tokens."""
+        if self._period:
+            return
         counted, rows = self.counts, len(contexts)
         head = counted.head * 2
         few = Counts(
@@ -103,7 +108,7 @@ class SimulatedRunner:
         self._copy(2 * len(blocks), self.rates.bandwidth)  # read and written
 
     def _copy(self, blocks: int, bandwidth: float) -> None:
-        if self._clock.held:  # copies that a change of settings makes are no step's
+        if self._clock.held and not self._period:  # copies that a change of settings makes are no step's
             self._clock.advance(blocks * self.block_size * self.model.kv_bytes_per_token / bandwidth)
 
     def max_blocks(self) -> int:

@@ -43,10 +43,11 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     fits = profile.blocks(size, 8192)
     if profile.model.weight_bytes > profile.device.bytes and asked <= fits:
         raise ModelProblem(f"{profile.model.name} doesn't fit into the memory of one {profile.device.name}")
-    clock = SimulatedClock(simulation.paced)
+    period = 1 / simulation.steps_per_s if simulation.steps_per_s > 0 else 0.0
+    clock = SimulatedClock(simulation.paced, period=period)
     most = max(fits, asked, MIN_BLOCKS)
     counted, rates = counts(profile.model), reached(profile.device, profile.model.shape.layers)
-    runner = SimulatedRunner(profile, counted, rates, clock, asked, size, fits, most)
+    runner = SimulatedRunner(profile, counted, rates, clock, asked, size, fits, most, period)
     bounds = limits(runner.model, size, most, runner.max_host_blocks())
     settings, notices = fit(config.settings, bounds, size)
     if settings.draft_method not in ("off", "ngram", "suffix", "layers"):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 
 class SimulatedClock:
-    """Monotonic ns. `paced`: the steps take the time that they are said to take, so that people can watch.
+    """Monotonic ns. `paced`: the steps take the time that they are said to take, so that people can watch. `period`: s
+    that each is said to take, where all take the same: the next is due then, and a late one is made up for.
 
     Held, it stands but for `advance`: what this machine needs for a step's bookkeeping is no part of a figure. Let go,
     it runs with the real clock, from where it stands: requests arrive when they arrive.
@@ -18,8 +19,10 @@ class SimulatedClock:
         paced: bool,
         real: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
+        period: float = 0.0,
     ):
         self._paced, self._real, self._sleep = paced, real, sleep
+        self._period = round(1e9 * period)
         self._offset = 0  # of a clock that runs, to the real one
         self._stands: int | None = None
         self._due = 0  # real ns before which the step may not end
@@ -43,7 +46,8 @@ class SimulatedClock:
     def begin(self) -> None:
         """A step begins."""
         self.hold()
-        self._due = self._real()
+        # what comes between two steps is no reason to be late with the next, but a pause isn't made up for
+        self._due = max(self._due, self._real() - self._period) if self._period else self._real()
 
     def advance(self, seconds: float) -> None:
         assert self._stands is not None, "only a clock that is held is advanced"

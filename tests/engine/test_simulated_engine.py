@@ -185,9 +185,9 @@ class Host:
         self.ns += round(seconds * 1e9)
 
 
-def clock(paced: bool) -> tuple[SimulatedClock, Host]:
+def clock(paced: bool, period: float = 0.0) -> tuple[SimulatedClock, Host]:
     host = Host()
-    return SimulatedClock(paced, lambda: host.ns, host.sleep), host
+    return SimulatedClock(paced, lambda: host.ns, host.sleep, period), host
 
 
 def test_what_the_machine_needs_is_no_part_of_a_step():
@@ -217,6 +217,33 @@ def test_a_paced_step_takes_its_time_and_no_longer():
     before = host.slept
     made.end()
     assert host.slept == before
+
+
+def test_steps_of_a_given_rate_are_due_at_that_rate_whatever_is_done_between_them():
+    made, host = clock(paced=True, period=5e-3)
+    begun = host.ns
+    for _ in range(4):
+        made.begin()
+        made.advance(5e-3)
+        host.ns += 1_000_000
+        made.end()
+        host.ns += 300_000  # sending and commands
+    assert host.ns - begun == 4 * 5_000_000 + 300_000
+    host.ns += 900_000_000  # a pause is followed by no more than one early step
+    waited = host.ns
+    for _ in range(3):
+        made.begin()
+        made.advance(5e-3)
+        made.end()
+    assert host.ns - waited == 2 * 5_000_000
+
+
+def test_an_engine_of_a_given_rate_takes_that_long_for_every_step():
+    asked_for = config(draft_length=4, draft_method="layers")
+    simulation = msgspec.structs.replace(asked_for.simulation, steps_per_s=200.0)
+    steps = of(msgspec.structs.replace(asked_for, simulation=simulation), asked(4))
+    assert {step.timing.total for step in steps} == {5_000_000}
+    assert sum(len(step.text) for step in steps) > 4  # and drafts nevertheless
 
 
 # --- profiles and the cost model ---
