@@ -17,6 +17,7 @@ from engine.formulas import speedup
 
 ADAPTIVE = -1  # in the place of γ: as many as pay, up to the slider
 LEAST = 8  # steps of either kind at one batch, below which their mean says little
+KEPT_KINDS = 32
 Kind = tuple[str, str, int, tuple[float, ...]]  # draft method, its model, its layers, simulated acceptance
 
 
@@ -60,7 +61,16 @@ class Crossover:
             _sum(self._plain, batch).add(emitted, ns - drafting)
         gamma = column(settings)
         if gamma:
-            _sum(self._drafted.setdefault(kind(settings), {}), (gamma, batch)).add(emitted, ns)
+            _sum(self._sums(kind(settings)), (gamma, batch)).add(emitted, ns)
+
+    def _sums(self, kind: Kind) -> dict[tuple[int, int], _Sum]:
+        """Of one kind of draft. Dragging a simulated acceptance makes kinds without end: the oldest go."""
+        found = self._drafted.get(kind)
+        if found is None:
+            found = self._drafted[kind] = {}
+            while len(self._drafted) > KEPT_KINDS:
+                del self._drafted[next(iter(self._drafted))]
+        return found
 
     def cells(self, settings: LiveSettings) -> dict[tuple[int, int], Cell]:
         """By (γ or ADAPTIVE, bucket of the batch), of the kind of draft that is set."""

@@ -176,6 +176,11 @@ class History:
         return self._high - self._low
 
     @property
+    def full(self) -> bool:
+        """The oldest step falls out for the next."""
+        return len(self) >= self.capacity
+
+    @property
     def ttft(self) -> Samples:
         return self.latency.ttft
 

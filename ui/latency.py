@@ -14,6 +14,8 @@ from ui.state import Applied
 
 SECOND = 1_000_000_000  # ns
 KEPT_REQUESTS = 10_000
+KEPT_SAMPLES = 50_000
+KEPT_GAPS = 250_000  # 256 sequences at 200 steps/s fill this in 5 s, 16 at 10 in half an hour
 
 
 class Samples:
@@ -45,6 +47,16 @@ class Samples:
     @property
     def seq(self) -> NDArray[np.uint32]:
         return self._seq[self._low : self._high]
+
+    @property
+    def full(self) -> bool:
+        """The oldest falls out for the next."""
+        return len(self) >= self._capacity
+
+    def keep(self, capacity: int) -> None:
+        """Hold no more than that from now on."""
+        self._capacity = capacity
+        self._low = max(self._low, self._high - capacity)
 
     def extend(self, clock: int, values: NDArray | list[float], seqs: NDArray | list[int]) -> None:
         """Add samples of one instant; instants come in order."""
@@ -134,16 +146,29 @@ class Latency:
     Attributes:
         ttft: first token − arrival. queue: first admission − arrival. itl: gaps between two emissions of one
             sequence (a verified pass emits its tokens at one instant). tpot, e2e: of requests that finished.
-        requests: the last KEPT_REQUESTS that ended, oldest first.
+        requests: the last KEPT_REQUESTS that ended, oldest first. ended: how many ever did.
     """
 
     def __init__(self) -> None:
-        self.ttft = Samples(50_000)
-        self.queue = Samples(50_000)
-        self.itl = Samples(250_000)  # 256 sequences at 200 steps/s fill this in 5 s, 16 at 10 in half an hour
-        self.tpot = Samples(50_000)
-        self.e2e = Samples(50_000)
+        self.ttft = Samples(KEPT_SAMPLES)
+        self.queue = Samples(KEPT_SAMPLES)
+        self.itl = Samples(KEPT_GAPS)
+        self.tpot = Samples(KEPT_SAMPLES)
+        self.e2e = Samples(KEPT_SAMPLES)
         self.requests: deque[FinishedRequest] = deque(maxlen=KEPT_REQUESTS)
+        self.ended = 0
+
+    def keep(self, share: float) -> None:
+        """Hold only this share of what is usually kept."""
+        for samples in (self.ttft, self.queue, self.tpot, self.e2e):
+            samples.keep(max(1, int(share * KEPT_SAMPLES)))
+        self.itl.keep(max(1, int(share * KEPT_GAPS)))
+        self.requests = deque(self.requests, maxlen=max(1, int(share * KEPT_REQUESTS)))
+
+    @property
+    def full(self) -> bool:
+        """Neither gaps nor requests become more; of each request there is one sample of the other kinds at most."""
+        return self.itl.full and len(self.requests) == self.requests.maxlen
 
     def add(self, done: Applied, start: int, end: int) -> None:
         """Take what one record did; `start` and `end` are its engine clocks."""
@@ -158,6 +183,7 @@ class Latency:
         for info in done.ended:
             request = FinishedRequest.of(info)
             self.requests.append(request)
+            self.ended += 1
             if request.aborted:
                 continue
             self.e2e.add(end, request.e2e, info.seq)

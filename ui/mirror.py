@@ -37,6 +37,7 @@ from ui.verification import Told, read
 DRAFT_KEYS = ("draft_method", "draft_model", "draft_layers")  # say which draft it is
 KEPT_ACKS = 256
 KEPT_NOTICES = 100
+KEPT_GAPS = 1_000
 _RUNNING = Status(paused=False, delay=0.0, idle=True)
 _STATE = Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.TOKENS | Kinds.MEMORY | Kinds.SETTINGS
 
@@ -53,7 +54,7 @@ class Mirror:
         acks: answers to commands by id, the last KEPT_ACKS.
         draft_refused: the last refusal of a draft, until another one is in force.
         alternation: γ that goes to 0 and back so that what drafting gains can be measured.
-        gaps: (first, last) steps whose records were lost.
+        gaps: (first, last) steps whose records were lost, the last KEPT_GAPS times.
         verification: the last one of the sequence that is watched.
         drift: blocks in which a keyframe contradicted the records before it; 0 unless something is broken.
     """
@@ -88,8 +89,9 @@ class Mirror:
 
     @property
     def first_step(self) -> int:
-        """The oldest step whose state can be shown."""
-        return self._snapshots.first_step
+        """The oldest step whose state can be shown, and what led to it."""
+        kept = self._snapshots.first_step
+        return max(kept, self.history.first) if self.history.full else kept
 
     @property
     def last_step(self) -> int:
@@ -107,7 +109,20 @@ class Mirror:
             return self.live
         return self._snapshots.at(max(step, self.first_step)) or self.live
 
+    @property
+    def full(self) -> dict[str, bool]:
+        """Whether each history holds all that it ever will, so that what comes pushes the oldest out."""
+        history = self.history
+        return {"steps": history.full, "requests": history.latency.full, "past": self._snapshots.full}
+
     # --- writing ---
+
+    def keep(self, share: float) -> None:
+        """Hold only this share of what is usually kept, 0 to 1. Before anything came."""
+        assert not len(self.history)
+        self.history.capacity = max(1, int(share * self.history.capacity))
+        self.history.latency.keep(share)
+        self._snapshots.keep(share)
 
     def apply_all(self, messages: Iterable[Message]) -> Kinds:
         kinds = Kinds.NONE
@@ -136,6 +151,7 @@ class Mirror:
             return Kinds.SOURCE | Kinds.SETTINGS
         if isinstance(message, Gap):
             self.gaps.append((message.first + self._offset, message.last + self._offset))
+            del self.gaps[:-KEPT_GAPS]
             self._whole = False
             return Kinds.SOURCE
         return self._word(message)
@@ -162,6 +178,7 @@ class Mirror:
             self.history.crossover.reset()
         self.status = msgspec.structs.replace(_RUNNING, paused=ready.config.start_paused)
         self.notices += [Notice(message=text) for text in ready.notices]
+        del self.notices[:-KEPT_NOTICES]
         before = self.live
         self.live = EngineState(ready.settings.kv_blocks, ready.block_size, ready.settings)
         self.live.step, self.live.clock = before.step, before.clock
@@ -192,6 +209,8 @@ class Mirror:
         self.branches.step(record)
         if record.verification is not None:
             self.verification = read(record)
+        if self.history.full:
+            self._snapshots.forget(before=self.history.first)
         self._snapshots.add(record, self.live)
         return done.kinds
 

@@ -17,6 +17,9 @@ BUDGET = 192 << 20  # bytes, for snapshots and records together
 # A snapshot is due when the records since the last weigh as much as it does (so copies take half the budget at
 # most), yet not sooner than 64 steps (copying would show) nor later than 512 (a jump in time stays under 0.3 s).
 SOONEST, LATEST = 64, 512
+# Beside a record's bytes: the objects that hold them; and, of each token that it emitted, the piece of text that copies
+# refer to: a tuple and a short string.
+_HOLDING, _PIECE = 96, 128  # bytes
 
 
 @dataclass(slots=True)
@@ -28,14 +31,14 @@ class _Stretch:
     weight: int  # bytes of the copy
     steps: list[int] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
-    size: int = 0  # bytes of the records
+    size: int = 0  # bytes of the records, and of the pieces that came with them
 
 
 class Snapshots:
     """Everything needed to see a past step again.
 
     Attributes:
-        nbytes: what it holds, about.
+        nbytes: what it holds, about. full: some of the past was dropped for what came.
     """
 
     def __init__(self, budget: int = BUDGET):
@@ -43,10 +46,21 @@ class Snapshots:
         self._stretches: deque[_Stretch] = deque()
         self._starts: list[int] = []  # the step of each copy
         self.nbytes = 0
+        self.full = False
 
     @property
     def first_step(self) -> int:
         return self._starts[0] if self._starts else 0
+
+    def keep(self, share: float) -> None:
+        """Hold only this share of the budget."""
+        self._budget = int(share * self._budget)
+
+    def forget(self, before: int) -> None:
+        """Steps before that needn't be shown again."""
+        while len(self._starts) > 1 and self._starts[1] <= before:
+            self._drop(0)
+            self.full = True
 
     def start(self, state: EngineState) -> None:
         """Copy `state` now: at the beginning, and whenever it changed by more than a record."""
@@ -75,8 +89,9 @@ class Snapshots:
         data = encode(record)
         stretch.records.append(data)
         stretch.steps.append(state.step)
-        stretch.size += len(data)
-        self.nbytes += len(data)
+        size = len(data) + _HOLDING + _PIECE * (len(record.text) if isinstance(record, StepRecord) else 0)
+        stretch.size += size
+        self.nbytes += size
         since = state.step - self._starts[-1]
         if since >= LATEST or (since >= SOONEST and stretch.size >= stretch.weight):
             self.start(state)
@@ -109,6 +124,7 @@ class Snapshots:
     def _trim(self) -> None:
         while self.nbytes > self._budget and len(self._stretches) > 1:
             self._drop(0)
+            self.full = True
 
     def _drop(self, place: int) -> None:
         stretch = self._stretches[place]

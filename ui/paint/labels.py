@@ -12,24 +12,35 @@ from ui.theme import Theme
 
 LEFT, CENTER, RIGHT = 0.0, 0.5, 1.0  # share of the spare width that goes before the text
 
-_KEPT = 20_000  # texts remembered: some screens' worth of running numbers
-_texts: dict[tuple[str, str], tuple[int, QStaticText]] = {}
+# Texts remembered, in two halves: a screenful of running numbers. What wasn't painted since the younger half began goes
+# with the older one, so that no frame has to shape all of its text again. Each takes about 3 KB.
+_KEPT = 4_000
+_Texts = dict[tuple[str, str], tuple[int, QStaticText]]
+_young: _Texts = {}
+_old: _Texts = {}
 _metrics: dict[str, QFontMetrics] = {}
 
 
 def _prepared(font: QFont, text: str, key: str) -> tuple[int, QStaticText]:
     """Shaping is the dearest part of painting text: it is done once per font and text, and kept."""
     place = (key, text)
-    found = _texts.get(place)
+    found = _young.get(place)
     if found is None:
-        if len(_texts) >= _KEPT:
-            _texts.clear()
-        shaped = QStaticText(text)
-        shaped.setTextFormat(Qt.TextFormat.PlainText)
-        shaped.setPerformanceHint(QStaticText.PerformanceHint.AggressiveCaching)
-        shaped.prepare(QTransform(), font)
-        found = _texts[place] = (metrics(font, key).horizontalAdvance(text), shaped)
+        found = _old.get(place) or _shaped(font, text, key)
+        if len(_young) >= _KEPT // 2:
+            _old.clear()
+            _old.update(_young)
+            _young.clear()
+        _young[place] = found
     return found
+
+
+def _shaped(font: QFont, text: str, key: str) -> tuple[int, QStaticText]:
+    shaped = QStaticText(text)
+    shaped.setTextFormat(Qt.TextFormat.PlainText)
+    shaped.setPerformanceHint(QStaticText.PerformanceHint.AggressiveCaching)
+    shaped.prepare(QTransform(), font)
+    return metrics(font, key).horizontalAdvance(text), shaped
 
 
 def metrics(font: QFont, key: str = "") -> QFontMetrics:

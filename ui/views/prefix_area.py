@@ -20,6 +20,8 @@ from ui.views.pool_image import blocks_of
 from ui.views.pool_words import card
 from ui.views.prefix_rows import Chosen, Columns, RowPainter, shown_blocks
 
+_WIDENED = 256  # runs whose wish for more branches is remembered
+
 
 class PrefixArea(QAbstractScrollArea):
     """
@@ -287,6 +289,8 @@ class PrefixArea(QAbstractScrollArea):
         run = self.tree.runs[row.under] if row.under >= 0 else None
         branches, key = (run.children, run.hash) if run else (self.tree.roots, 0)
         self._wider[key] = 2 * (len(branches) - row.hidden)
+        while len(self._wider) > _WIDENED:
+            del self._wider[next(iter(self._wider))]
         self.refresh()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:

@@ -60,7 +60,6 @@ class RequestsView(View):
         theme = context.theme
         self.shown: int | None = None
         self._awaited: dict[int, str] = {}  # number → prompt of what was sent from here and has no sequence yet
-        self._mine: set[int] = set()
         self._by_hand = False  # the user moved the border between list and text
         self._pace = Pace(0.12)  # of the list; the text streams with every frame
         self._ended = 0.0  # when the followed request was first seen to have ended
@@ -128,7 +127,6 @@ class RequestsView(View):
             return
         number = self.context.workload.next_number()
         self._awaited[number] = asked.prompt
-        self._mine.add(number)
         self.context.workload.submit(
             Request(
                 number=number,
