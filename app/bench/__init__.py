@@ -13,8 +13,9 @@ BENCHES = {
     "exactness": ("app.bench.exactness", "greedy output against a dense oracle or the form's own, over many settings"),
     "quality": ("app.bench.quality", "perplexity and bytes of each weight form, against float32"),
     "calibrate": ("app.bench.calibrate", "whether the simulation's cost model predicts this machine's engine"),
-    "window": ("app.bench.window", "frame, apply and encode times of the window on a synthetic stream"),
+    "window": ("app.bench.window", "frames of the window over a simulated engine at any scale; encode and apply of a record"),
     "overhead": ("app.bench.overhead", "engine throughput with the window open, against headless"),
+    "soak": ("app.bench.soak", "whether anything grows under an hour's steady load: memory, files, threads, objects"),
     "startup": ("app.bench.startup", "time to the window and to the first token"),
 }
 EXAMPLES = """example:
