@@ -13,7 +13,7 @@ BENCHES = {
     "exactness": ("app.bench.exactness", "greedy output against a dense oracle or the form's own, over many settings"),
     "quality": ("app.bench.quality", "perplexity and bytes of each weight form, against float32"),
     "calibrate": ("app.bench.calibrate", "whether the simulation's cost model predicts this machine's engine"),
-    "window": ("app.bench.window", "frames of the window over a simulated engine at any scale; encode and apply of a record"),
+    "window": ("app.bench.window", "frames of the window over a simulated engine of any scale, what a record costs"),
     "overhead": ("app.bench.overhead", "engine throughput with the window open, against headless"),
     "soak": ("app.bench.soak", "whether anything grows under an hour's steady load: memory, files, threads, objects"),
     "startup": ("app.bench.startup", "time to the window and to the first token"),

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from engine.records import Change
 from tests.support.live_window import LiveWindow, tiny_config, words
 from tests.support.tiny_directory import make_directory
-from tests.ui.pool_decoder import pixels
+from app.bench.pool_decoder import pixels
 from ui import prefix_tree
 from ui.block_story import tell
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ui.pool_decoder import pixels
+from app.bench.pool_decoder import pixels
 from tests.ui.scenes import advance, scene, show
 from ui import explain, figures
 from ui.changes import Kinds

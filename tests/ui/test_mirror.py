@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from engine.records import SEAL, Ack, Died, Ended, Gap, Keyframe, Notice, Refused, Status, StepRecord, unpack
+from app.bench.recount import differences
+from engine.records import Ack, Died, Ended, Gap, Keyframe, Notice, Refused, Status, StepRecord
 from tests.support.synthetic import SyntheticSource
 from ui.changes import Kinds
 from ui.cursor import Cursor
@@ -27,34 +28,7 @@ def started(blocks: int = 96, sequences: int = 6, seed: int = 3, **mirror: int) 
 
 def assert_is(state: EngineState, frame: Keyframe) -> None:
     """`state` is what the keyframe, read from the structures themselves, says."""
-    assert state.step == frame.step
-    assert state.blocks_state.tobytes() == frame.state
-    assert state.refcount.tobytes() == frame.refcount
-    assert state.filled.tobytes() == frame.filled
-    assert state.owner.tobytes() == frame.owner
-    counts = np.bincount(state.blocks_state, minlength=3).tolist()
-    assert [state.free, state.cached, state.used] == counts
-    assert state.shared == int((state.refcount > 1).sum())
-    for name in ("owner", "index", "filled"):
-        assert getattr(state.host, name).tobytes() == getattr(frame, f"host_{name}"), name
-    lengths = np.frombuffer(frame.table_lengths, "<u4")
-    tables = np.split(np.frombuffer(frame.table_blocks, "<u4"), np.cumsum(lengths)[:-1]) if len(lengths) else []
-    told = dict(zip(np.frombuffer(frame.table_seqs, "<u4").tolist(), tables, strict=True))
-    assert {seq: state.table(seq).tolist() for seq in state.table_seqs} == {s: t.tolist() for s, t in told.items()}
-    seals = zip(unpack(frame.sealed, SEAL).tolist(), frame.sealed_text, strict=True)
-    entries = {block: tuple(entry) for block, entry in enumerate(state.prefixes.entries) if entry is not None}
-    assert entries == {block: (*seal, text) for (block, *seal), text in seals}
-    assert (state.prefixes.count, len(state.prefixes.entries)) == (len(entries), state.num_blocks)
-    assert state.prefixes.use == frame.prefix_use
-    assert (state.running, state.waiting) == (list(frame.running), list(frame.waiting))
-    assert sorted(state.sequences) == sorted(one.seq for one in frame.sequences)
-    for one in frame.sequences:
-        info = state.sequences[one.seq]
-        for name in one.__struct_fields__:
-            mine = info.text if name == "output" else getattr(info, name)
-            assert mine == getattr(one, name), (name, one.seq)
-    assert state.settings == frame.settings and state.block_size == frame.block_size
-    assert list(state.shadows.values()) == frame.shadows
+    assert differences(state, frame) == []
 
 
 def assert_same(one: EngineState, other: EngineState) -> None:

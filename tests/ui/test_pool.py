@@ -8,8 +8,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from app.bench.pool_decoder import Decoder, pixels
 from engine.records import CACHE, CACHED, COPY, EVICTED, HIT, NONE, SHARED, USED, pack
-from tests.ui.pool_decoder import Decoder, pixels
 from tests.ui.scenes import advance, scene, show
 from ui.block_story import tell
 from ui.changes import Kinds

@@ -8,8 +8,8 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 
+from app.bench.pool_decoder import pixels
 from engine.records import CACHE, CACHED, HIT, USED, pack
-from tests.ui.pool_decoder import pixels
 from tests.ui.scenes import advance, scene, show
 from ui import prefix_tree
 from ui.changes import Kinds

@@ -6,8 +6,8 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
 
+from app.bench.pool_decoder import pixels
 from engine.records import DECODE, PREFILL
-from tests.ui.pool_decoder import pixels
 from tests.ui.scenes import advance, scene, show
 from ui.changes import Kinds
 from ui.palette import contrast

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
+import numpy as np
+from numpy.typing import NDArray
+
 ASPECT = 1.25  # height ÷ width that fitted cells aim at: upright, so that a level reads like one in a glass
 DETAIL = 4  # px: from this pitch on a cell has a gutter and shows more than one colour
 WIDE_GUTTER = 12  # px: from this pitch on the gutter is 2 px
@@ -65,6 +68,19 @@ class Grid:
         while ceil(count / (width * fold) / fold) > height:
             fold += 1
         return cls(count, width * fold, 1, 1, fold)
+
+    @property
+    def across(self) -> int:
+        return self.fold
+
+    @property
+    def down(self) -> int:
+        return self.fold
+
+    def places(self, indices: NDArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows and columns of cells."""
+        rows, columns = np.divmod(indices.astype(np.intp), self.columns)
+        return rows, columns
 
     @property
     def rows(self) -> int:
