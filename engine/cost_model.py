@@ -68,11 +68,19 @@ class Counts:
     ) -> StepWork:
         """A step of rows with so many `tokens` each, which then hold `contexts`."""
         lengths, held = np.asarray(tokens, np.float64), np.asarray(contexts, np.float64)  # (R)
-        read = float((held * np.ceil(lengths / TILE)).sum())
-        pairs = float((lengths * (held - (lengths - 1) / 2)).sum())  # causal: a row's earlier tokens see fewer
-        total = float(lengths.sum())
-        kv, attended = self.kv * (read + total), self.pair * pairs
-        return StepWork(self.weights + kv, 2 * self.body * total + 2 * self.head * logits + attended, kv, attended)
+        reads, pairs = attended(lengths, held)
+        return self.of(float(lengths.sum()), reads, pairs, logits)
+
+    def of(self, tokens: float, reads: float, pairs: float, logits: float) -> StepWork:
+        """The same from sums over a step's rows, of which `attended` makes two; also of many steps, as arrays (S)."""
+        kv, attention = self.kv * (reads + tokens), self.pair * pairs
+        return StepWork(self.weights + kv, 2 * self.body * tokens + 2 * self.head * logits + attention, kv, attention)
+
+
+def attended(lengths: NDArray, held: NDArray) -> tuple[float, float]:
+    """Tokens of context that rows of so many tokens (R) read, and query-key pairs, where they then hold `held` (R)."""
+    read = float((held * np.ceil(lengths / TILE)).sum())
+    return read, float((lengths * (held - (lengths - 1) / 2)).sum())  # causal: a row's earlier tokens see fewer
 
 
 def counts(model: ModelProfile) -> Counts:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig, Limit, LiveSettings, Model
+from engine.roof import Roof
 
 SCHEMA = 5
 PROMPT_SHOWN = 300  # characters of a prompt that records carry, for lists
@@ -644,6 +645,7 @@ class Ready(_Struct):
     absent: dict[str, str] = {}  # forms of weights (`EngineConfig.dtype`) that can't be had here, and why
     absent_drafts: dict[str, str] = {}  # draft methods that can't be had here, and why
     gpu: str = ""  # CUDA: the card's identifier, or its instance's, without what NVML puts in front
+    roof: Roof | None = None  # over the steps of this model on this device; None: nobody said
 
 
 class Ack(_Struct):

@@ -25,9 +25,8 @@ from engine import records
 from engine.build import build
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.cpu.speed import byte_products, read_bandwidth
-from engine.kernels.linear import Linear
-from engine.model.architecture import ModelConfig
+from engine.cpu.speed import read_bandwidth
+from engine.device_roof import products_per_s, products_per_token
 from engine.model.cache import no_progress
 from engine.model.problem import ModelProblem
 from engine.records import ROW, TOKEN, Request, Sampling, StepRecord, unpack
@@ -35,8 +34,6 @@ from engine.runner.pooled import PooledRunner
 
 SETTLING = 4  # decode steps before those that count
 SEED = 7
-MATRIX = 1536  # numbers each way, of the product that a float form's peak is measured with
-TRIES = 7
 
 Parts = dict[str, float]  # seconds
 
@@ -142,32 +139,6 @@ def _timed(engine: Engine) -> tuple[Parts, Parts]:
 
 def _median(rows: list[Parts]) -> Parts:
     return {name: median(row[name] for row in rows) for name in rows[0]}
-
-
-# --- ceilings ---
-
-
-def products_per_token(config: ModelConfig) -> int:
-    """Of a number with a weight, each added to a sum; attention's aren't counted."""
-    attention = (config.heads + 2 * config.kv_heads) * config.head_dim + config.heads * config.head_dim
-    return config.layers * config.hidden * (attention + 3 * config.intermediate) + config.vocabulary * config.hidden
-
-
-def products_per_s(runner: PooledRunner, threads: int) -> float:
-    """Of bytes for packed weights, else of the form's floats."""
-    dtype = getattr(torch, runner.model.dtype, None)
-    return float_products(dtype) if dtype in (torch.float32, torch.bfloat16) else byte_products(threads)
-
-
-@torch.inference_mode()
-def float_products(dtype: torch.dtype) -> float:
-    x, matrix = torch.rand(MATRIX, MATRIX).to(dtype), Linear(torch.rand(MATRIX, MATRIX).to(dtype))
-    found = []
-    for _ in range(TRIES):
-        started = time.perf_counter()
-        matrix(x)
-        found.append(time.perf_counter() - started)
-    return MATRIX**3 / min(found)
 
 
 def main() -> None:

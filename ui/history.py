@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from engine.config import MAX_DRAFT, LiveSettings
 from engine.records import ACCEPTED, DRAFT, PREFILL, REJECTED, Bound, Serial, StepRecord, unpack
+from ui import roofline
 from ui.block_lives import BlockLives
 from ui.crossover import Crossover
 from ui.latency import FinishedRequest, Latency, Samples
@@ -31,11 +32,11 @@ KEPT_PASSES = 2_000
 KEPT_MARKS = 2_000
 
 _COLUMNS: dict[str, type] = dict.fromkeys(
-    ("step", "start", "clock", "end", "schedule", "draft", "swap", "forward", "sample", "commit", "resident"),
-    np.int64
+    ("step", "start", "clock", "end", "schedule", "draft", "swap", "forward", "sample", "commit", "resident",
+     "reads", "pairs"), np.int64
 ) | dict.fromkeys(
     ("prefill", "decode", "accepted", "rejected", "emitted", "budget", "batch_cap", "gamma", "running", "waiting",
-     "used", "cached", "free", "shared", "rows", "recomputed", "wasted", "padded"), np.int32
+     "used", "cached", "free", "shared", "rows", "recomputed", "wasted", "padded", "logits"), np.int32
 ) | {"bound": np.uint8, "overlap": np.uint8, "graph": np.bool_}  # fmt: skip
 
 
@@ -65,7 +66,8 @@ class Columns:
     schedule … commit durations. Tokens: prefill, decode (own tokens of decode rows), accepted and rejected
     (drafts kept and not kept; they sum to all that was scheduled), emitted; recomputed: of those
     scheduled, computed before; beside those: wasted, for sequences that had stopped, and padded, to fill a
-    graph's shape. Blocks: used, cached, free, shared. resident: RSS of the engine, bytes."""
+    graph's shape. Blocks: used, cached, free, shared. resident: RSS of the engine, bytes. What `ui.roofline`
+    makes of a step's rows: reads (tokens of context), pairs (query-key), logits (rows)."""
 
     step: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -78,6 +80,8 @@ class Columns:
     sample: NDArray[np.int64]
     commit: NDArray[np.int64]
     resident: NDArray[np.int64]
+    reads: NDArray[np.int64]
+    pairs: NDArray[np.int64]
     prefill: NDArray[np.int32]
     decode: NDArray[np.int32]
     accepted: NDArray[np.int32]
@@ -96,6 +100,7 @@ class Columns:
     recomputed: NDArray[np.int32]
     wasted: NDArray[np.int32]
     padded: NDArray[np.int32]
+    logits: NDArray[np.int32]
     bound: NDArray[np.uint8]
     overlap: NDArray[np.uint8]
     graph: NDArray[np.bool_]
@@ -254,15 +259,16 @@ class History:
             self._make_room()
         place, timing, settings = self._high, record.timing, record.settings
         prefill, own, drafted, accepted, emitted, rows = _totals(done.rows)
+        reads, pairs, logits = roofline.sums(done.rows, prefill, drafted)
         values = (
             record.step, record.start, record.clock, record.end_clock,
             timing.schedule, timing.draft, timing.swap, timing.forward, timing.sample, timing.commit,
-            state.memory.resident if state.memory else 0,
+            state.memory.resident if state.memory else 0, reads, pairs,
             prefill, own, accepted, drafted - accepted, emitted,
             record.budget.tokens, settings.max_batch,
             settings.draft_length if settings.draft_method != "off" else 0,
             record.running, record.waiting, record.used, record.cached, record.free, state.shared, rows,
-            record.recomputed, record.wasted, record.padded, BOUNDS.index(record.bound),
+            record.recomputed, record.wasted, record.padded, logits, BOUNDS.index(record.bound),
             OVERLAPS.index(OVERLAPPED if record.overlapped else record.serial), record.graph,
         )  # fmt: skip
         for buffer, value in zip(self._buffers.values(), values, strict=True):

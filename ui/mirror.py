@@ -30,6 +30,7 @@ from ui.alternation import Alternation
 from ui.branches import Branches
 from ui.changes import Kinds
 from ui.history import History, Mark
+from ui.roofline import Roofs
 from ui.snapshots import BUDGET, Snapshots
 from ui.state import EngineState
 from ui.verification import Told, read
@@ -46,7 +47,7 @@ class Mirror:
     """All that the window knows.
 
     Attributes:
-        live: the latest moment. history: what led to it. branches: requests with several lanes.
+        live: the latest moment. history: what led to it. branches: requests with several lanes. roofs: over its steps.
         ready: what the engine said when it was up; None while it starts.
         loading: the latest progress before that.
         died: why the engine is gone; None while it lives. ended: it ended in good order.
@@ -64,6 +65,7 @@ class Mirror:
         self.alternation = Alternation()
         self.history = History(capacity, self.alternation.hides)
         self.branches = Branches()
+        self.roofs = Roofs()
         self.ready: Ready | None = None
         self.status = _RUNNING
         self.loading: Loading | None = None
@@ -184,6 +186,7 @@ class Mirror:
         self.live.step, self.live.clock = before.step, before.clock
         self.history.lives.start(self.live.num_blocks)
         self.branches.restart()
+        self.roofs.start(before.step + 1, ready.roof)
         self.verification = None
         self._rebase_due, self._whole = again, False
         if again:

@@ -15,6 +15,7 @@ from engine.formulas import GIB, pairs_per_token
 from engine.model.problem import ModelProblem
 from engine.profiles import UnknownProfile, parse
 from engine.records import SCHEMA, Ready
+from engine.roof import simulated
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.build import MIN_BLOCKS
 from engine.runner.pooled import dummy_batch
@@ -85,6 +86,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         notices=[*_told(runner, fits), *notices],
         absent=dict.fromkeys(("float32", "bfloat16", "int8", "file"), "a simulated model runs in bfloat16 only"),
         absent_drafts=dict.fromkeys(("head", "mixed", "model", "bits"), _ABSENT),
+        roof=simulated(profile.device, counted),
     )
     return Built(
         engine=engine,
