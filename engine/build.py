@@ -16,6 +16,7 @@ import torch
 from engine.budget import AutoBudget, Work, work_of
 from engine.config import EngineConfig, Limit, LiveSettings, SettingRefused, limits, validate
 from engine.core import Engine, RequestRefused
+from engine.device_roof import roof_of
 from engine.drafters import ModelDrafters
 from engine.formulas import pairs_per_token
 from engine.model.cache import no_progress
@@ -93,6 +94,7 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         absent=runner.absent,
         absent_drafts=drafters.absent(),
         gpu=runner.gpu,
+        roof=roof_of(runner, config.threads),
     )
     return Built(
         engine=engine,
