@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from ui.state import Applied
 
 SECOND = 1_000_000_000  # ns
 KEPT_REQUESTS = 10_000
+KEPT_TEXT = 16 << 20  # characters of all their texts; beyond that the oldest ones lose theirs
+BEGINNING, CUT = 200, " … (the rest of this text is kept no more)"
 KEPT_SAMPLES = 50_000
 KEPT_GAPS = 250_000  # 256 sequences at 200 steps/s fill this in 5 s, 16 at 10 in half an hour
 
@@ -157,6 +159,8 @@ class Latency:
         self.e2e = Samples(KEPT_SAMPLES)
         self.requests: deque[FinishedRequest] = deque(maxlen=KEPT_REQUESTS)
         self.ended = 0
+        self._text = 0  # characters of texts kept
+        self._cut = 0  # of `requests`, the oldest so many have no whole text any more
 
     def keep(self, share: float) -> None:
         """Hold only this share of what is usually kept."""
@@ -182,10 +186,23 @@ class Latency:
             self.itl.extend(end, np.array(done.gaps) / SECOND, done.gap_seqs)
         for info in done.ended:
             request = FinishedRequest.of(info)
-            self.requests.append(request)
-            self.ended += 1
+            self._keep(request)
             if request.aborted:
                 continue
             self.e2e.add(end, request.e2e, info.seq)
             if request.tpot is not None:
                 self.tpot.add(end, request.tpot, info.seq)
+
+    def _keep(self, request: FinishedRequest) -> None:
+        if len(self.requests) == self.requests.maxlen:
+            self._text -= len(self.requests[0].text)
+            self._cut = max(0, self._cut - 1)
+        self.requests.append(request)
+        self.ended += 1
+        self._text += len(request.text)
+        while self._text > KEPT_TEXT and self._cut < len(self.requests) - 1:
+            old = self.requests[self._cut]
+            short = old.text if len(old.text) <= BEGINNING + len(CUT) else old.text[:BEGINNING] + CUT
+            self.requests[self._cut] = replace(old, text=short)
+            self._text -= len(old.text) - len(short)
+            self._cut += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import islice
 
 from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QPainter
@@ -97,6 +98,7 @@ class RequestList(QAbstractScrollArea):
         self.refused: list[Refused] = []
         self.finished: Sequence[FinishedRequest] = ()
         self._finished_count = 0
+        self._gone = 0
         self._running = 0
         self.selected: int | None = None
         self.shown: int | None = None
@@ -115,9 +117,11 @@ class RequestList(QAbstractScrollArea):
         refused: list[Refused],
         finished: Sequence[FinishedRequest],
         count: int,
+        gone: int = 0,
     ) -> None:
-        """`running`: how many of `live` run; `count`: how many of `finished`, from the oldest, exist at this moment."""
-        before, bar = len(self), self.verticalScrollBar()
+        """`running`: how many of `live` run; `count`: how many of `finished`, from the oldest, exist at this moment;
+        `gone`: how many older ones were there before them."""
+        before, bar = len(self) + self._gone, self.verticalScrollBar()
         self.live, self._running, self.refused, self.finished, self._finished_count = (
             live,
             running,
@@ -125,9 +129,11 @@ class RequestList(QAbstractScrollArea):
             finished,
             count,
         )
+        self._gone = gone
         self._range()
-        if bar.value() and len(self) > before:  # the reader has scrolled: keep the rows where they are
-            bar.setValue(bar.value() + (len(self) - before) * self.pitch)
+        more = len(self) + gone - before
+        if bar.value() and more > 0:  # the reader has scrolled: keep the rows where they are
+            bar.setValue(bar.value() + more * self.pitch)
         self.viewport().update()
 
     def __len__(self) -> int:
@@ -145,6 +151,17 @@ class RequestList(QAbstractScrollArea):
         waiting = index - self._running + 1 if self._running <= index < len(self.live) else 0
         entry = self.entry(index)
         return describe(entry, waiting, None if isinstance(entry, Refused) else self.shadows.get(entry.seq))
+
+    def index_of(self, seq: int | None) -> int | None:
+        """The row of a sequence, without making any row."""
+        if seq is None:
+            return None
+        for index, info in enumerate(self.live):
+            if info.seq == seq:
+                return index
+        newest_first = islice(reversed(self.finished), len(self.finished) - self._finished_count, None)
+        after = len(self.live) + len(self.refused)
+        return next((after + i for i, each in enumerate(newest_first) if each.seq == seq), None)
 
     @property
     def pitch(self) -> int:
@@ -237,16 +254,25 @@ class RequestList(QAbstractScrollArea):
         )
 
     def keyPressEvent(self, event) -> None:
-        step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(event.key())
+        page = max(1, self.viewport().height() // self.pitch - 1)
+        steps = {
+            Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1, Qt.Key.Key_PageUp: -page, Qt.Key.Key_PageDown: page,
+            Qt.Key.Key_Home: -len(self), Qt.Key.Key_End: len(self),
+        }  # fmt: skip
+        step = steps.get(event.key())
         if step is None or not len(self):
             super().keyPressEvent(event)
             return
-        now = next((i for i in range(min(len(self), 2000)) if self.row(i).seq == self.selected), -1 if step > 0 else 0)
-        target = min(len(self) - 1, max(0, now + step))
-        seq = self.row(target).seq
-        if seq is not None:
-            bar = self.verticalScrollBar()
-            bar.setValue(
-                min(max(bar.value(), (target + 1) * self.pitch - self.viewport().height()), target * self.pitch)
-            )
+        now = self.index_of(self.selected)
+        self._go(min(len(self) - 1, max(0, (step - 1 if now is None else now + step))), 1 if step > 0 else -1)
+
+    def _go(self, index: int, way: int) -> None:
+        """Choose a row, or the next one that way that is a sequence's, and bring it in sight."""
+        while 0 <= index < len(self) and isinstance(self.entry(index), Refused):
+            index += way
+        if not 0 <= index < len(self):
+            return
+        seq, bar, pitch = self.entry(index).seq, self.verticalScrollBar(), self.pitch
+        bar.setValue(min(max(bar.value(), (index + 1) * pitch - self.viewport().height()), index * pitch))
+        if seq != self.selected:
             self.chosen.emit(seq)

@@ -60,6 +60,7 @@ class RequestsView(View):
         theme = context.theme
         self.shown: int | None = None
         self._awaited: dict[int, str] = {}  # number → prompt of what was sent from here and has no sequence yet
+        self._found: tuple[tuple[int | None, int], FinishedRequest | None] = (None, -1), None
         self._by_hand = False  # the user moved the border between list and text
         self._pace = Pace(0.12)  # of the list; the text streams with every frame
         self._ended = 0.0  # when the followed request was first seen to have ended
@@ -195,7 +196,8 @@ class RequestsView(View):
         if not self.context.cursor.is_live:
             count = bisect_right(finished, self.context.cursor.step, key=lambda r: r.finish_step)
         self.list.selected, self.list.shown, self.list.shadows = self.context.selection.seq, self.shown, state.shadows
-        self.list.show_entries(running + waiting, len(running), refused, finished, count)
+        gone = history.latency.ended - len(finished)
+        self.list.show_entries(running + waiting, len(running), refused, finished, count, gone)
         self.summarise(f"{len(running)} running · {len(waiting)} waiting · {count:,} finished")
 
     def _greet(self) -> None:
@@ -235,7 +237,12 @@ class RequestsView(View):
         return None if self.shown is None else self.context.cursor.state.info(self.shown)
 
     def _finished(self) -> FinishedRequest | None:
-        return next((r for r in reversed(self.context.mirror.history.requests) if r.seq == self.shown), None)
+        """What is kept of the one shown; looked for among thousands when another is, or one more has ended."""
+        latency = self.context.mirror.history.latency
+        place = self.shown, latency.ended
+        if self._found[0] != place:
+            self._found = place, next((r for r in reversed(latency.requests) if r.seq == self.shown), None)
+        return self._found[1]
 
     def _show_text(self) -> None:
         info = self._info()
