@@ -28,6 +28,7 @@ DECODES, VERIFIES, PREFILLS = 0, 1, 2  # Points.kind: what most of a step's toke
 KINDS = ("decode", "verification", "prefill")
 KEPT = 2_048  # steps that are drawn, the latest: ten seconds at 200 a second
 LATELY = 16  # steps that stand for the present: a single one jumps about
+NEAR = 0.05  # of the ridge, to either side: at it
 OVER = 1.02  # of the roof, from which on a step is above it
 _KEPT_ROOFS = 64
 
@@ -225,6 +226,8 @@ def _half(value: float, to: type[floor] | type[ceil]) -> float:
 
 
 def bound(roof: Roof, intensity: float) -> str:
+    if abs(intensity / roof.ridge - 1) < NEAR:
+        return "bandwidth and arithmetic alike"
     return "bandwidth" if intensity < roof.ridge else "arithmetic"
 
 
@@ -234,7 +237,9 @@ def where(roof: Roof, intensity: float, rate: float) -> str:
     if not roof.known:
         return f"{told} at {si(rate, 'FLOP/s')}; how much the device allows is not known"
     off = intensity - roof.ridge
-    told += f", {few(abs(off))} {'under' if off < 0 else 'over'} the ridge: bound by {bound(roof, intensity)}; "
+    away = f"{few(abs(off))} {'under' if off < 0 else 'over'} the ridge"
+    side = away if abs(off) >= NEAR * roof.ridge else "at the ridge"
+    told += f", {side}: bound by {bound(roof, intensity)}; "
     share = rate / roof.allows(intensity)
     if share > OVER:
         why = "caches held part of what it read" if off < 0 else "the device was busy then"
@@ -254,7 +259,7 @@ def sentence(shown: Shown) -> str:
 
 def subject(kind: int, rows: int, tokens: int) -> str:
     if kind == PREFILLS:
-        return f"prefill of {count(tokens, 'token')}"
+        return f"a step of {count(tokens, 'token')}, mostly prefill"
     if kind == VERIFIES:
         return f"batch of {rows:,} with drafts, {count(tokens, 'token')}"
     return f"batch of {rows:,}"

@@ -50,6 +50,7 @@ KEYS = (
     Key("check", ("V",), "V", "Check the request shown: run it again without drafts, compare the tokens"),
     Key("verification", ("W",), "W", "Walk one verification: how each drafted token is accepted or rejected"),
     Key("beams", ("B",), "B", "Beams and samples: how the lanes of a request part and die"),
+    Key("roofline", ("R",), "R", "Roofline: where each step stands under what the device allows"),
     Key("calculator", ("C",), "C", "Memory calculator: what fits on which card"),
     Key("story", tuple("12345678"), "1 … 8", "Tell a story: the same requests under two settings", numbered=True),
     Key("stories", ("S",), "S", "List of stories"),

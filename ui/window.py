@@ -242,6 +242,7 @@ class Window(QMainWindow):
                 "check": self.check_request,
                 "verification": lambda: self.fill("verification"),
                 "beams": lambda: self.fill("beams"),
+                "roofline": lambda: self.fill("roofline"),
                 "calculator": lambda: self.fill("calculator"),
                 "story": self.tell_story,
                 "stories": self.list_stories,

@@ -12,6 +12,7 @@ from ui.views.memory import MemoryView
 from ui.views.pool import PoolView
 from ui.views.prefix import PrefixView
 from ui.views.requests import RequestsView
+from ui.views.roofline import RooflineView
 from ui.views.speculation import SpeculationView
 from ui.views.story import StoryView
 from ui.views.tables import TablesView
@@ -29,6 +30,7 @@ VIEWS: tuple[type[View], ...] = (
     RequestsView,
     VerificationView,
     BeamsView,
+    RooflineView,
     CalculatorView,
     StoryView,
 )

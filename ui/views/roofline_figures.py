@@ -1,0 +1,119 @@
+"""Figures beside the roofline: what one stream could get and what it gets, the ridge and what it is made of; each with
+where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QRect
+from PySide6.QtGui import QPainter
+
+from engine.roof import Roof
+from ui import explain
+from ui.paint.labels import badge, wrap, write
+from ui.roofline import Shown, few, si
+
+if TYPE_CHECKING:
+    from ui.views.roofline import RooflineView
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`tag`: where it comes from. `brief`: its name in a line with others, "" = not there."""
+
+    name: str
+    value: str
+    unit: str
+    note: str
+    tag: str
+    brief: str = ""
+
+
+def figures(view: RooflineView, shown: Shown) -> list[Figure]:
+    roof, stream = shown.roof, shown.stream
+    assert roof is not None and stream is not None
+    measured = view.context.source.provenance
+    derived = "derived" if measured == "measured" else measured
+    told = [_now(shown, roof, derived), _most(shown, roof, derived)]
+    if stream.steps:
+        note = f"median of {explain.count(stream.steps, 'step')} with one row"
+        if roof.known:
+            note = f"{100 * stream.alone / stream.most:.0f} % of that; {note}"
+        told.append(Figure("one stream, alone", explain.rate(stream.alone), "tok/s", note, measured, "alone"))
+    if stream.of and isfinite(stream.each) and (stream.of > 1 or not stream.steps):
+        tag = "simulated" if view.simulated_drafts else measured
+        name = f"each of {stream.of:,} now"
+        note = f"together {explain.rate(stream.each * stream.of)} tok/s"
+        told.append(Figure(name, explain.rate(stream.each), "tok/s", note, tag, name))
+    if not stream.steps and not stream.of:
+        told.append(Figure("one stream, measured", "–", "", "no step has decoded yet", "unavailable"))
+    told.append(_ridge(roof, derived))
+    return told
+
+
+def _now(shown: Shown, roof: Roof, derived: str) -> Figure:
+    here = shown.here
+    if here is None:
+        return Figure("arithmetic now", "–", "", "nothing was computed", "unavailable")
+    value, unit = si(here.rate, "FLOP/s").split(" ")
+    note = ""
+    if roof.known:
+        allowed = si(roof.allows(here.intensity), "FLOP/s")
+        note = f"of {allowed} that the roof allows at {few(here.intensity)} FLOP a byte"
+    return Figure("arithmetic now", value, unit, note, derived)
+
+
+def _most(shown: Shown, roof: Roof, derived: str) -> Figure:
+    stream = shown.stream
+    assert stream is not None
+    if not roof.known:
+        return Figure("one stream, at most", "–", "", roof.note, "unavailable")
+    note = f"{si(roof.bandwidth, 'B/s')} ÷ {si(stream.bytes, 'B')} read a token: weights, and K/V of {stream.context:,}"
+    return Figure("one stream, at most", explain.rate(stream.most), "tok/s", note, derived, "one stream at most")
+
+
+def _ridge(roof: Roof, derived: str) -> Figure:
+    if not roof.known:
+        return Figure("ridge", "–", "", roof.note, "unavailable")
+    tag = roof.source
+    note = f"{si(roof.flops, 'FLOP/s')} ÷ {si(roof.bandwidth, 'B/s')}: {roof.note}"
+    return Figure("ridge", few(roof.ridge), "FLOP a byte", note, derived if tag == "measured" else tag, "")
+
+
+def in_a_line(told: list[Figure]) -> str:
+    """'one stream at most 312 tok/s · alone 221 tok/s · each of 8 now 79.1 tok/s'."""
+    return " · ".join(f"{one.brief} {one.value} {one.unit}" for one in told if one.brief)
+
+
+def draw_figures(painter: QPainter, view: RooflineView, column: QRect, told: list[Figure]) -> None:
+    """One under the other, as many as have room; with notes where there is room for all of them."""
+    theme, line = view.theme, view.line()
+    small = theme.font("small")
+    head, gap = view.line("headline"), theme.px(16)
+    notes = [wrap(one.note, small, column.width())[:3] for one in told]
+    step = line + 1
+    whole = sum(line + head + len(lines) * step + gap for lines in notes) - gap
+    with_notes = whole <= column.height()
+    y = column.top()
+    for one, lines in zip(told, notes, strict=True):
+        high = line + head + (len(lines) * step if with_notes else 0)
+        if y + high > column.bottom() + 1:
+            return
+        used = badge(painter, column.right() + 1, y, line, one.tag, small, theme.color(_colour(one.tag))) + theme.px(8)
+        row = QRect(column.left(), y, column.width() - used, line)
+        write(painter, row, one.name, small, theme.color("text_dim"))
+        row = QRect(column.left(), y + line, column.width(), head)
+        wide = write(painter, row, one.value, theme.font("headline"), theme.color("text"))
+        unit = QRect(row.left() + wide + theme.px(6), row.bottom() - line - theme.px(3), row.width() - wide, line)
+        write(painter, unit, one.unit, theme.font("body"), theme.color("text_dim"))
+        if with_notes:
+            for index, text in enumerate(lines):
+                box = QRect(column.left(), y + line + head + index * step, column.width(), step)
+                write(painter, box, text, small, theme.color("text_faint"))
+        y += high + gap
+
+
+def _colour(tag: str) -> str:
+    return "derived" if tag == "data sheet" else tag
