@@ -54,25 +54,53 @@ from ui.latency import SECOND, Samples
 KEPT = 50_000  # samples of each: a minute of 800 evictions a second
 KEPT_GONE = 50_000  # evicted contents that are remembered by their hashes
 UNKNOWN = -1
+LATER = 32  # records
 
 
 class Measure:
-    """One figure: the last samples exactly, all of the session in bins.
+    """One figure: the last samples exactly, all of the session in bins. What a record brings is put with the rest when
+    somebody looks, or when there are LATER of them: that saves most of what numpy takes for a few numbers.
 
     Attributes:
         seconds, steps: samples; their `seq` is whose the block was. counts: of the session, in `log_bins`.
     """
 
     def __init__(self) -> None:
-        self.seconds, self.steps = Samples(KEPT), Samples(KEPT)
-        self.counts = np.zeros(log_bins.BINS, np.int64)
+        self._seconds, self._steps = Samples(KEPT), Samples(KEPT)
+        self._counts = np.zeros(log_bins.BINS, np.int64)
+        self._later: list[tuple[int, NDArray, NDArray, NDArray]] = []
 
     def add(self, clock: int, ns: NDArray, steps: NDArray, seqs: NDArray) -> None:
         if len(ns):
-            seconds = ns / SECOND
-            self.seconds.extend(clock, seconds, seqs)
-            self.steps.extend(clock, steps, seqs)
-            self.counts += log_bins.count(seconds)
+            self._later.append((clock, ns, steps, seqs))
+            if len(self._later) >= LATER:
+                self._catch_up()
+
+    def _catch_up(self) -> None:
+        if not self._later:
+            return
+        clocks, ns, steps, seqs = zip(*self._later, strict=True)
+        self._later = []
+        clock = np.repeat(clocks, [len(each) for each in ns])
+        seconds, whose = np.concatenate(ns) / SECOND, np.concatenate(seqs)
+        self._seconds.extend(clock, seconds, whose)
+        self._steps.extend(clock, np.concatenate(steps), whose)
+        self._counts += log_bins.count(seconds)
+
+    @property
+    def seconds(self) -> Samples:
+        self._catch_up()
+        return self._seconds
+
+    @property
+    def steps(self) -> Samples:
+        self._catch_up()
+        return self._steps
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        self._catch_up()
+        return self._counts
 
     def since(self, clock: int, until: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds and steps of the samples after `clock`, up to and with `until`."""
@@ -119,6 +147,7 @@ class BlockLives:
         self._touch = np.full(num_blocks, UNKNOWN, np.int32)
         self._touch_clock = np.full(num_blocks, UNKNOWN, np.int64)
         self.reuses = np.zeros(num_blocks, np.uint32)
+        self._place = np.zeros(num_blocks, np.int32)  # within `_entries` alone
 
     def follow(self, frame: Keyframe) -> None:
         """Begin anew from a keyframe that doesn't follow on what was seen: whoever lives was born unseen."""
@@ -160,8 +189,13 @@ class BlockLives:
         """What the prefix cache did, in order: of each block one entry at a time."""
         entries = entries[entries["block"] < len(self.state)]
         while len(entries):
-            first = np.sort(np.unique(entries["block"], return_index=True)[1])
-            now, entries = entries[first], np.delete(entries, first)
+            order = np.arange(len(entries))
+            self._place[entries["block"]] = order
+            if (self._place[entries["block"]] == order).all():  # none of them twice
+                now, entries = entries, entries[:0]
+            else:
+                first = np.sort(np.unique(entries["block"], return_index=True)[1])
+                now, entries = entries[first], np.delete(entries, first)
             out = now["kind"] == EVICTED_ENTRY
             self._evict(now[out], step, clock)
             self._reuse(now[~out], step, clock)

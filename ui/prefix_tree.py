@@ -87,7 +87,7 @@ class Row:
 
 def build(state: EngineState) -> Tree:
     """The tree of all findable blocks at that moment."""
-    links, entries = state.prefixes.links, state.prefixes.entries
+    links, known = state.prefixes.links, state.prefixes.get
     found = links.findable
     count, size = len(found), state.num_blocks
     run_of = np.full(size, -1, np.int32)
@@ -110,7 +110,7 @@ def build(state: EngineState) -> Tree:
     runs: list[Run] = []
     for number, part in enumerate(np.split(blocks, edges[1:])):
         first = int(part[0])
-        entry, above = entries[first], int(links.up[first])
+        entry, above = known(first), int(links.up[first])
         assert entry is not None
         parent = int(run_of[above]) if above >= 0 else -1
         lost = above < 0 and entry.parent != 0

@@ -1,7 +1,9 @@
 """The prefix cache as records tell it: which full blocks a prompt can find, which continues which, what they say.
 
-Kept as one immutable entry a block, so that a copy for time travel costs a pointer a block. How blocks hang together
-is worked out when somebody looks, and then kept up to date with every change. Numpy, no Qt.
+Kept as one immutable entry a block, so that a copy for time travel costs a pointer a block. Plain tuples in an array:
+Python's collector lets go of such tuples once it saw what is in them, and never looks into an array; it followed
+400,000 named ones for 300 ms at a time, and a young list of as many entries for 10. How blocks hang together is worked
+out when somebody looks, and then kept up to date with every change. Numpy, no Qt.
 """
 
 from __future__ import annotations
@@ -29,17 +31,20 @@ class Sealed(NamedTuple):
     text: str
 
 
+Entry = tuple[int, int, int, int, str]  # a Sealed
+
+
 class Prefixes:
     """
     Attributes:
-        entries: one a block, None where it can't be found.
+        entries: one a block, what `Sealed` names, None where it can't be found; an array of objects.
         count: blocks that can.
         use: what the cache was asked since the engine started.
         version: another number after every change of the entries.
     """
 
     def __init__(self, num_blocks: int):
-        self.entries: list[Sealed | None] = [None] * num_blocks
+        self.entries = _nobody(num_blocks)
         self.count = 0
         self.use = PrefixUse()
         self.version = 0
@@ -53,12 +58,14 @@ class Prefixes:
         return self._links
 
     def get(self, block: int) -> Sealed | None:
-        return self.entries[block] if block < len(self.entries) else None
+        entry = self.entries[block] if block < len(self.entries) else None
+        return None if entry is None else Sealed(*entry)
 
     def resize(self, num_blocks: int) -> None:
         """A pool of another size; the blocks that stay keep what they hold."""
-        self.entries = self.entries[:num_blocks] + [None] * (num_blocks - len(self.entries))
-        self.count = sum(entry is not None for entry in self.entries)
+        old, self.entries = self.entries[:num_blocks], _nobody(num_blocks)
+        self.entries[: len(old)] = old
+        self.count = sum(entry is not None for entry in old)
         self._links = None
         self.version += 1
 
@@ -68,7 +75,7 @@ class Prefixes:
             if block == NONE:
                 self._clear()
             elif block < len(self.entries):  # else a smaller pool let go of it
-                self._put(block, Sealed(index, seq, own, parent, text) if own else None)
+                self._put(block, (index, seq, own, parent, text) if own else None)
         self.version += 1
 
     def ask(self, event: Admitted) -> None:
@@ -84,7 +91,7 @@ class Prefixes:
 
     def take(self, frame: Keyframe) -> None:
         """Become what the keyframe says."""
-        self.entries = [None] * len(frame.state)
+        self.entries = _nobody(len(frame.state))
         self.count, self._links = 0, None
         self.change(frame.sealed, frame.sealed_text)
         self.use = frame.prefix_use
@@ -100,7 +107,7 @@ class Prefixes:
         """Of what a copy holds: the entries themselves are shared."""
         return 8 * len(self.entries)
 
-    def _put(self, block: int, entry: Sealed | None) -> None:
+    def _put(self, block: int, entry: Entry | None) -> None:
         old, self.entries[block] = self.entries[block], entry
         self.count += (entry is not None) - (old is not None)
         if self._links is not None:
@@ -110,8 +117,12 @@ class Prefixes:
                 self._links.add(block, entry)
 
     def _clear(self) -> None:
-        self.entries = [None] * len(self.entries)
+        self.entries = _nobody(len(self.entries))
         self.count, self._links = 0, None
+
+
+def _nobody(num_blocks: int) -> NDArray[np.object_]:
+    return np.full(num_blocks, None, object)
 
 
 class Links:
@@ -122,41 +133,43 @@ class Links:
         depth: one entry a block: its index in its prompt, −1 where the block can't be found.
     """
 
-    def __init__(self, entries: list[Sealed | None]):
+    def __init__(self, entries: NDArray[np.object_]):
         self.up = np.full(len(entries), -1, np.int32)
         self.depth = np.full(len(entries), -1, np.int32)
         # by the parent's hash, whether or not a block holds it; most have one child, which needs no set
         self._children: dict[int, int | set[int]] = {}
         blocks = [block for block, entry in enumerate(entries) if entry is not None]
         found = [entry for entry in entries if entry is not None]
-        self._block_of = {entry.hash: block for block, entry in zip(blocks, found, strict=True)}
-        self.depth[blocks] = [entry.index for entry in found]
-        self.up[blocks] = [self._block_of.get(entry.parent, -1) for entry in found]
-        for block, entry in zip(blocks, found, strict=True):
-            if entry.parent:
-                self._adopt(entry.parent, block)
+        self._block_of = {own: block for block, (_, _, own, _, _) in zip(blocks, found, strict=True)}
+        self.depth[blocks] = [index for index, *_ in found]
+        self.up[blocks] = [self._block_of.get(parent, -1) for _, _, _, parent, _ in found]
+        for block, (_, _, _, parent, _) in zip(blocks, found, strict=True):
+            if parent:
+                self._adopt(parent, block)
 
-    def add(self, block: int, entry: Sealed) -> None:
-        self._block_of[entry.hash] = block
-        self.depth[block] = entry.index
-        if entry.parent:
-            self._adopt(entry.parent, block)
-            self.up[block] = self._block_of.get(entry.parent, -1)
-        for child in self._of(entry.hash):
+    def add(self, block: int, entry: Entry) -> None:
+        index, _, own, parent, _ = entry
+        self._block_of[own] = block
+        self.depth[block] = index
+        if parent:
+            self._adopt(parent, block)
+            self.up[block] = self._block_of.get(parent, -1)
+        for child in self._of(own):
             self.up[child] = block
 
-    def remove(self, block: int, entry: Sealed) -> None:
+    def remove(self, block: int, entry: Entry) -> None:
+        _, _, own, parent, _ = entry
         self.depth[block] = self.up[block] = -1
-        if self._block_of.get(entry.hash) == block:
-            del self._block_of[entry.hash]
-            for child in self._of(entry.hash):
+        if self._block_of.get(own) == block:
+            del self._block_of[own]
+            for child in self._of(own):
                 self.up[child] = -1
-        if entry.parent:
-            siblings = self._children[entry.parent]
+        if parent:
+            siblings = self._children[parent]
             if isinstance(siblings, set):
                 siblings.discard(block)
             if not siblings or siblings == block:
-                del self._children[entry.parent]
+                del self._children[parent]
 
     def _adopt(self, parent: int, block: int) -> None:
         children = self._children.setdefault(parent, block)

@@ -46,8 +46,8 @@ from ui.prefixes import Prefixes
 from ui.sequences import SequenceInfo
 from ui.tables import Tables
 
-_ROW, _TOKEN = struct.Struct("<IBIIIHHH"), struct.Struct("<IIIB")  # records.ROW and TOKEN: faster than numpy's tolist
-assert (_ROW.size, _TOKEN.size) == (ROW.itemsize, TOKEN.itemsize)
+_ROW = struct.Struct("<IBIIIHHH")  # records.ROW: faster than numpy's tolist of all its columns
+assert _ROW.size == ROW.itemsize
 RECENT = 64  # finished sequences that stay visible: more than a screen of the longest list shows
 
 
@@ -212,12 +212,13 @@ class EngineState(Blocks):
         if len(done.rows) == 1 and info is not None and info.shadow:  # which always runs alone
             done.first, done.gaps, done.gap_seqs = [], [], []
         if record.emitted:
-            last = -1
-            for (seq, _, _, origin), text in zip(_TOKEN.iter_unpack(record.emitted), record.text, strict=False):
+            tokens, last, append = unpack(record.emitted, TOKEN), -1, None
+            for seq, origin, text in zip(tokens["seq"].tolist(), tokens["origin"].tolist(), record.text, strict=False):
                 if seq != last:
                     info, last = get(seq), seq
-                if info is not None:
-                    info.pieces.append((text, origin, step))
+                    append = info.pieces.append if info is not None else None
+                if append is not None:
+                    append((text, origin, step))
             done.kinds |= Kinds.TOKENS
         if record.drafts:
             done.kinds |= Kinds.DRAFTS

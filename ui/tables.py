@@ -16,6 +16,7 @@ class Tables:
     def __init__(self) -> None:
         self._blocks: dict[int, NDArray[np.uint32]] = {}  # with room to grow
         self._lengths: dict[int, int] = {}
+        self._all: tuple[NDArray[np.uint32], NDArray[np.int64]] | None = None  # of `find`, until something changes
 
     @property
     def seqs(self) -> list[int]:
@@ -35,6 +36,7 @@ class Tables:
         gone: list[tuple[int, NDArray[np.uint32]]] = []
         if len(changes) == 0:
             return gone
+        self._all = None
         seqs, indices, blocks = changes["seq"], changes["index"], changes["block"]
         # runs of consecutive entries of one table are written as one slice
         breaks = (seqs[1:] != seqs[:-1]) | (indices[1:] != indices[:-1] + 1)
@@ -77,7 +79,7 @@ class Tables:
     def take(self, seqs: NDArray, lengths: NDArray, blocks: NDArray) -> None:
         """Become what a keyframe says."""
         ends = np.cumsum(lengths, dtype=np.int64).tolist()
-        self._blocks, self._lengths = {}, {}
+        self._blocks, self._lengths, self._all = {}, {}, None
         start = 0
         for seq, end in zip(seqs.tolist(), ends, strict=True):
             if end > start:
@@ -86,10 +88,15 @@ class Tables:
 
     def find(self, block: int) -> list[tuple[int, int]]:
         """(seq, logical index) of every entry that is `block`."""
-        found = []
-        for seq in self._lengths:
-            found += [(seq, index) for index in np.flatnonzero(self.get(seq) == block).tolist()]
-        return found
+        if self._all is None:  # one long array: hundreds of short ones take ten times as long to search
+            every = [self.get(seq) for seq in self._lengths]
+            self._all = np.concatenate([_EMPTY, *every]), np.cumsum([0, *map(len, every)])
+        whole, starts = self._all
+        places = np.flatnonzero(whole == block)
+        tables = np.searchsorted(starts, places, "right") - 1
+        seqs = list(self._lengths) if len(places) else []
+        return [(seqs[table], place - starts[table].item()) for place, table in zip(places.tolist(), tables.tolist(),
+                strict=True)]  # fmt: skip
 
     def copy(self) -> Tables:
         twin = Tables()

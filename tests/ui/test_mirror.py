@@ -38,7 +38,7 @@ def assert_same(one: EngineState, other: EngineState) -> None:
                  "memory"):
         assert getattr(one, name) == getattr(other, name), name
     np.testing.assert_array_equal(one.hit, other.hit)
-    assert (one.prefixes.entries, one.prefixes.use) == (other.prefixes.entries, other.prefixes.use)
+    assert (one.prefixes.entries.tolist(), one.prefixes.use) == (other.prefixes.entries.tolist(), other.prefixes.use)
     for name in ("owner", "index", "filled"):
         np.testing.assert_array_equal(getattr(one.host, name), getattr(other.host, name))
     assert sorted(one.table_seqs) == sorted(other.table_seqs)

@@ -202,7 +202,7 @@ def test_a_window_that_comes_late_has_the_tree_and_the_figures() -> None:
             early.apply(engine.step())
     late = Mirror()
     late.apply(decode(encode(engine.keyframe())))
-    assert late.live.prefixes.entries == early.live.prefixes.entries and late.live.prefixes.count > 3
+    assert (late.live.prefixes.entries == early.live.prefixes.entries).all() and late.live.prefixes.count > 3
     use = late.live.prefixes.use
     assert use == early.live.prefixes.use and (use.requests, use.hits) == (2, 1)
     assert (use.looked_up, use.hit) == (80, 39)
