@@ -30,6 +30,7 @@ WARM_UP = 0.25  # of the time, at least; at most twice that, should a history ne
 START_LIMIT = 180.0  # s that loading may take
 SAMPLES = 400  # about, over the whole time; not more often than EVERY
 EVERY = 1.0  # s
+TELL_EVERY = 60.0  # s, on standard error
 SETTINGS = {"max_batch": "24", "kv_blocks": "768", "max_context": "2048"}  # a pool that makes do with preemption
 
 
@@ -39,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_options(parser)
     add_simulate(parser)
     parser.add_argument("--minutes", type=float, default=60.0, metavar="M", help="of load (default 60)")
-    parser.add_argument("--rate", type=float, default=0.0, metavar="R",
-                        help="requests/s of the workload (default 1, simulated 8)")  # fmt: skip
+    parser.add_argument("--streams", type=int, default=16, metavar="N",
+                        help="sequences kept running or waiting, beside the hand's own (default 16)")  # fmt: skip
     parser.add_argument("--history", type=float, default=0.1, metavar="F",
                         help="share of the window's histories, so that they are soon full (default 0.1)")  # fmt: skip
     parser.add_argument("--unpaced", action="store_true", help="simulated: as many steps as the machine can make")
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("bench soak reads /proc, which only Linux has; run it there")
     within("--minutes", args.minutes, 0.5, 24 * 60)
     within("--history", args.history, 0.001, 1.0)
-    within("--rate", args.rate, 0.0, 20.0)
+    within("--streams", args.streams, 1, 1024)
     try:
         size = _size(args.size)
     except argparse.ArgumentTypeError as error:
@@ -83,14 +84,14 @@ def _measure(config, size: tuple[int, int], args: argparse.Namespace) -> dict:
     from app.settings import Unsaved
     from ui.contracts import WorkloadSettings
 
-    rate = args.rate or (1.0 if config.simulation is None else 8.0)
-    load = WorkloadSettings(rate=rate, prompt_tokens=180, output_tokens=64)
+    # as many as have ended are sent, whatever the machine can do: arrivals at a rate would queue up on a slower one
+    load = WorkloadSettings(running=False, prompt_tokens=180, output_tokens=64)
     session = Session(config, Appearance("dark", 1.0, size), load, settings=Unsaved())
-    soak = _Soak(60 * args.minutes, args.history, config.simulation is not None)
+    soak = _Soak(60 * args.minutes, args.history, args.streams, config.simulation is not None)
     code = session.run(soak.turn)
     if soak.failure or code:
         raise RuntimeError(soak.failure or "the soak was interrupted")
-    return soak.result() | {"rate": rate, "size": list(size), "history": args.history}
+    return soak.result() | {"streams": args.streams, "size": list(size), "history": args.history}
 
 
 class _Told(logging.Handler):
@@ -113,11 +114,12 @@ class _Told(logging.Handler):
 class _Soak:
     """Called twenty times a second while the window runs; True when it is over."""
 
-    def __init__(self, seconds: float, share: float, simulated: bool):
-        self._seconds, self._share, self._simulated = seconds, share, simulated
+    def __init__(self, seconds: float, share: float, streams: int, simulated: bool):
+        self._seconds, self._share, self._streams, self._simulated = seconds, share, streams, simulated
         self._every = max(EVERY, seconds / SAMPLES)
         self._created = time.monotonic()
         self._began = self._next = 0.0
+        self._tell = TELL_EVERY
         self._warm = 0.0  # when the warm-up was over
         self._hand = None
         self._before: Counter[str] | None = None
@@ -139,6 +141,8 @@ class _Soak:
                 self.failure = f"the engine was not ready after {START_LIMIT:.0f} s"
             return bool(self.failure)
         self._hand.act(now)
+        if session.window.serving and len(mirror.live.sequences) < self._streams:
+            session.workload.send()
         if now >= self._next:
             self._next = now + self._every
             self._sample(session, now - self._began)
@@ -171,13 +175,18 @@ class _Soak:
         self.times.append(at)
         for key, value in found.items():
             self.values.setdefault(key, []).append(value)
+        if at >= self._tell:
+            self._tell += TELL_EVERY
+            steps, sizes = session.window.mirror.last_step, f"{found['window_rss']:.1f} + {found['engine_rss']:.1f} MiB"
+            print(f"{at / 60:5.1f} min, {steps:,} steps: window + engine {sizes}", file=sys.stderr)
         if self._before is None and self._is_warm(session, at):
             self._warm = at
             self._before = self._types()
 
     def _is_warm(self, session: Session, at: float) -> bool:
         full = all(session.window.mirror.full.values())
-        return at >= 2 * WARM_UP * self._seconds or (full and at >= WARM_UP * self._seconds)
+        toured = self._hand is not None and self._hand.toured
+        return at >= 2 * WARM_UP * self._seconds or (full and toured and at >= WARM_UP * self._seconds)
 
     @staticmethod
     def _types() -> Counter[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from app.session import Session
 
 EVERY = 0.2  # s between two acts: a busy hand
+TOUR_EVERY = 2.0  # s, of the first ones
 # Beside the built-in workload: what it never asks for. The last can't be had of a simulated engine.
 KINDS: dict[str, dict[str, object]] = {
     "greedy": {"sampling": Sampling(temperature=0.0)},
@@ -61,6 +63,9 @@ class Hand:
         self._dragged = Counter[str]()
         self._blocks = 0  # of the pool at the beginning, in blocks of 16 tokens
         self.done: Counter[str] = Counter()
+        # Everything once at first, so that what is made when it is first needed is there before anything counts.
+        views = [partial(self._show, key) for key in session.window.deck.docks]
+        self._tour: list[Callable[[float], None]] = [*views, self._story, self._restyle, self._resize, self._check]
 
     def act(self, now: float) -> None:
         if self._due and self._due[0][0] <= now:
@@ -68,10 +73,19 @@ class Hand:
         if now < self._next:
             return
         self._next = now + EVERY
+        if self._tour:
+            self._next = now + TOUR_EVERY
+            self._tour.pop(0)(now)
+            return
         names, weights = zip(*self._ways().items(), strict=True)
         name = self._rng.choices(names, weights)[0]
         self.done[name] += 1
         getattr(self, f"_{name}")(now)
+
+    @property
+    def toured(self) -> bool:
+        """Everything was done once."""
+        return not self._tour
 
     def rest(self) -> None:
         """Undo what is still to be undone."""
@@ -81,7 +95,7 @@ class Hand:
     def _ways(self) -> dict[str, float]:
         return {
             "hover": 10, "scroll": 4, "choose": 2, "ask": 2, "drag": 1, "look_back": 0.4, "fill": 0.4, "pause": 0.15,
-            "check": 0.2, "abort": 0.1, "restyle": 0.05, "story": 0.05, "resize": 0.05,
+            "check": 0.2, "abort": 0.1, "restyle": 0.05, "story": 0.1, "resize": 0.05,
         }  # fmt: skip
 
     def _later(self, when: float, undo: Callable[[], None]) -> None:
@@ -134,10 +148,14 @@ class Hand:
             self._later(now + 1.5, window.cursor.live)
 
     def _fill(self, now: float) -> None:
+        self._show(self._rng.choice([*self._session.window.deck.docks]), now)
+
+    def _show(self, key: str, now: float) -> None:
+        """Fill the window with a view for a moment."""
         window = self._session.window
         if window.deck.filled is None:
-            window.fill(key := self._rng.choice([*window.deck.docks]))
-            self._later(now + 2, lambda: window.fill(key) if window.deck.filled == key else None)
+            window.fill(key)
+            self._later(now + 0.75 * TOUR_EVERY, lambda: window.fill(key) if window.deck.filled == key else None)
 
     def _restyle(self, now: float) -> None:
         window = self._session.window
