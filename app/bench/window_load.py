@@ -145,4 +145,4 @@ class Steady:
         return max(1, round(self.load.output * self._rng.uniform(0.75, 1.25)))
 
     def _words(self, count: int) -> list[int]:
-        return self._rng.choices(range(1, len(FILLER) + 1), k=count)
+        return self._rng.choices(range(1, len(FILLER)), k=count)

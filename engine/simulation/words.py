@@ -22,7 +22,7 @@ _TEXT = (
     "aliqua enim ad minim veniam quis nostrud exercitation ullamco laboris nisi aliquip ex ea commodo consequat duis "
     "aute irure in reprehenderit voluptate velit esse cillum eu fugiat nulla pariatur"
 )
-FILLER = tuple(_TEXT.split())
+FILLER = (*_TEXT.split(), "\n\n")  # the last one ends a paragraph
 FIRST_PIECE = 256  # ids below are the end and filler
 _PIECES = re.compile(r"\s?\w{1,4}|\s?[^\w\s]|\s", re.UNICODE)
 
@@ -35,7 +35,9 @@ class SimulatedWords:
 
     def __init__(self, vocabulary: int):
         self._vocabulary = vocabulary
-        self._bytes = {END: b""} | {1 + i: f" {word}".encode() for i, word in enumerate(FILLER)}
+        self._bytes = {END: b""} | {
+            1 + i: (word if word.isspace() else f" {word}").encode() for i, word in enumerate(FILLER)
+        }
 
     def encode_request(self, request: Request) -> list[int]:
         """Raises BadPrompt."""

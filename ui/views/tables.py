@@ -29,6 +29,7 @@ class TablesView(View):
         Kinds.STEPS | Kinds.BLOCKS | Kinds.TABLES | Kinds.QUEUE | Kinds.SOURCE | Kinds.CURSOR | Kinds.SELECTION
         | Kinds.THEME
     )  # fmt: skip
+    rate = 20.0  # numbers: nobody reads them faster
 
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
