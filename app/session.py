@@ -48,9 +48,10 @@ class Session:
         appearance: Appearance | None = None,
         workload: WorkloadSettings | None = None,
         settings: Settings | None = None,
+        source: LiveEngine | None = None,
     ):
         # the child reads its libraries and the model while this process reads Qt
-        self.source = LiveEngine(config)
+        self.source = source or LiveEngine(config)
         self.probe = NvmlProbe(lambda: self.source.pid, config.gpu)
         self.source.listeners.append(self._follow)
         prompts = PromptSet.load()

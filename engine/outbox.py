@@ -18,6 +18,10 @@ from typing import Protocol
 from engine.backlog import Backlog
 from engine.records import Message, encode
 
+# Messages kept for a reader that doesn't read, ten seconds of 100 steps a second. More would be in the way of one that
+# wakes: it has to go through all of them, up to 0.6 ms each, before it shows the present. Past that it gets a keyframe.
+KEPT = 1024
+
 
 class Channel(Protocol):
     """The sending end of a pipe, as multiprocessing makes them."""
@@ -32,7 +36,7 @@ class Outbox:
         self._channel = channel
         self._ask_keyframe = ask_keyframe
         self._records: SimpleQueue[Message | None] = SimpleQueue()
-        self.backlog = Backlog() if backlog is None else backlog
+        self.backlog = Backlog(max_count=KEPT) if backlog is None else backlog
         self._encoder = threading.Thread(target=self._encode, name="outbox-encoder", daemon=True)
         self._writer = threading.Thread(target=self._write, name="outbox-writer", daemon=True)
         self._encoder.start()

@@ -48,10 +48,10 @@ Builder = Callable[[EngineConfig, Progress], Built]
 
 def main(commands: Connection, records: Connection, config: bytes) -> None:
     """What the client spawns: the real engine."""
-    serve(commands, records, config, _build)
+    serve(commands, records, config, build_engine)
 
 
-def _build(config: EngineConfig, progress: Progress) -> Built:
+def build_engine(config: EngineConfig, progress: Progress) -> Built:
     """torch is imported here, when the pipes already work: it takes over a second."""
     progress("starting torch", 0, 0)
     _share_cores()

@@ -1,13 +1,15 @@
 """The only timer of the window. Knows when a frame is due and what frames cost, not what is in them.
 
 60 times a second it calls `on_frame(draw)`. Frames whose painting takes longer than a frame's time are paid back by
-half: the next ones still collect records, but with `draw` False, so that input and other work keep their share.
+half: the next ones still collect records, but with `draw` False, so that input and other work keep their share. Where
+frames have only a share of a core, they are paid back by as much as that share asks for, which never makes them fewer
+than ten a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 
 import numpy as np
 from PySide6.QtCore import QObject, Qt, QTimer
@@ -16,6 +18,7 @@ FRAME_NS = 16_666_667
 _KEPT = 4096  # frames, about a minute
 # Debt is capped so that one slow frame (a first paint, a resize) doesn't freeze the picture for long.
 _MOST_DEBT = 4 * FRAME_NS
+_SLOWEST_NS = 96_000_000  # between two drawn frames that a share puts apart: ten a second, and a little more
 
 
 class FrameStats:
@@ -62,6 +65,7 @@ class FrameClock(QObject):
 
     Attributes:
         stats: what frames cost.
+        share: of a core, that frames may take: see `ui.cores`.
     """
 
     def __init__(self, on_frame: Callable[[bool], tuple[int, int] | None], parent: QObject | None = None):
@@ -69,7 +73,10 @@ class FrameClock(QObject):
         self._on_frame = on_frame
         self.stats = FrameStats()
         self._pending: tuple[int, int] | None = None  # apply and refresh cost of the frame that waits for its paint
+        self.share = 1.0
         self._debt = 0
+        self._drawn_at = 0  # ns
+        self._busy = 0  # processor time of the frame that waits for its paint, ns
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.setInterval(16)
@@ -86,20 +93,27 @@ class FrameClock(QObject):
         self._timer.stop()
 
     def tick(self) -> None:
-        """One frame. `on_frame` returns (apply ns, refresh ns), or None if nothing was drawn."""
-        draw = self._debt <= 0
-        if not draw:
+        """One frame. `on_frame` returns (apply ns, refresh ns), or None if nothing was drawn; it may draw unasked."""
+        now, begun = perf_counter_ns(), thread_time_ns()
+        # ticks that come late count by their time
+        draw = self._debt <= 0 or now - self._drawn_at >= _SLOWEST_NS
+        cost = self._on_frame(draw)
+        if cost is not None:
+            self._pending, self._drawn_at, self._busy = cost, now, thread_time_ns() - begun
+        if not draw and cost is None:
             self._debt -= FRAME_NS
             self.stats.skipped += 1
-        cost = self._on_frame(draw)
-        if cost is not None and draw:
-            self._pending = cost
 
-    def painted(self, nanoseconds: int) -> None:
-        """The window has put pixels on its surface; tells what that took."""
+    def painted(self, nanoseconds: int, busy: int = 0) -> None:
+        """The window has put pixels on its surface; tells what that took, and the processor time of that."""
         apply, refresh = self._pending or (0, 0)
         if self._pending is None:
             return  # a repaint that no frame asked for: an exposed corner, a hovered button
         self._pending = None
         self.stats.add(apply, refresh, nanoseconds)
-        self._debt = min(_MOST_DEBT, max(0, apply + refresh + nanoseconds - FRAME_NS) // 2)
+        cost = apply + refresh + nanoseconds
+        self._drawn_at = max(self._drawn_at, perf_counter_ns() - FRAME_NS)
+        self._debt = min(_MOST_DEBT, max(0, cost - FRAME_NS) // 2)
+        if self.share < 1:
+            # by processor time: what others took of the core meanwhile is no cost of the frame's
+            self._debt = max(self._debt, round(min(_SLOWEST_NS, (self._busy + busy) / self.share)) - FRAME_NS)

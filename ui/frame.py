@@ -22,6 +22,8 @@ APPLY_NS = 6_000_000  # of a frame's 16.7 ms; what is left over waits for the ne
 _BATCH = 4  # messages taken at a time, so that the clock is looked at between them
 _NUMBERS_EVERY = 0.25  # s: figures that change faster can't be read
 _HINTS_EVERY = 0.5  # s
+# what the user did, or has to know: drawn with the next frame, whatever the last ones cost
+_AT_ONCE = Kinds.CURSOR | Kinds.SELECTION | Kinds.THEME | Kinds.SETTINGS | Kinds.SOURCE
 
 
 class Surroundings(Protocol):
@@ -30,6 +32,8 @@ class Surroundings(Protocol):
     def isVisible(self) -> bool: ...
 
     def isMinimized(self) -> bool: ...
+
+    def tend(self) -> None: ...
 
     def show_parts(self, kinds: Kinds, numbers: bool, hints: bool) -> None: ...
 
@@ -54,11 +58,14 @@ class Frame:
         self._numbers_at = self._hints_at = 0.0
 
     def run(self, draw: bool = True) -> tuple[int, int] | None:
-        """One frame; returns what applying and refreshing took, ns, or None if nothing was to be drawn."""
+        """One frame; returns what applying and refreshing took, ns, or None if nothing was drawn. Out of sight only
+        what goes on without being seen is done; what changed meanwhile stays due."""
         start = perf_counter_ns()
         self._collect(start)
+        self._around.tend()
         collected = perf_counter_ns()
-        if not draw:
+        hidden = not self._around.isVisible() or self._around.isMinimized()
+        if hidden or not (draw or self._due & _AT_ONCE):
             return None
         self._draw()
         return collected - start, perf_counter_ns() - collected
@@ -83,8 +90,7 @@ class Frame:
         self._numbers_at = now if numbers else self._numbers_at
         self._hints_at = now if hints else self._hints_at
         self._around.show_parts(kinds, numbers, hints)
-        if self._around.isVisible() and not self._around.isMinimized():
-            self._draw_views(kinds, now)
+        self._draw_views(kinds, now)
         if numbers:
             for dock in self._deck.docks.values():
                 dock.show_summary()

@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from functools import partial
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, 
 
 from engine.config import Dtype
 from engine.records import Abort, Stop
-from ui import layout, menus, simulated
+from ui import cores, layout, menus, simulated
 from ui.banner import Banner
 from ui.changes import Kinds
 from ui.clock import FrameClock, FrameStats
@@ -84,8 +84,9 @@ class Window(QMainWindow):
         self._dress()
         self._build(views)
         self.frame = Frame(self.context, self.deck, self)
-        self._connect()
         self.clock = FrameClock(self.frame.run, self)
+        self._cores = cores.cores()
+        self._connect()
         self._place(remembered, size)
         self.clock.start()
 
@@ -309,18 +310,22 @@ class Window(QMainWindow):
         if not self.cursor.is_live:
             self._say_past()
 
+    def tend(self) -> None:
+        """What goes on whether or not it is seen, with every frame that collects."""
+        mirror = self.mirror
+        mirror.alternation.tick(self.context.source, mirror.settings, mirror.last_step, mirror.acks)
+        self._look_after_unloading()
+        self.clock.share = cores.frame_share(mirror.ready, mirror.status, self._cores)
+
     def show_parts(self, kinds: Kinds, numbers: bool, hints: bool) -> None:
         """What stands around the views, once a frame: figures and hints only when they are due."""
         self.timeline.refresh()  # may move the cursor, which is due with the next frame
-        mirror = self.mirror
-        mirror.alternation.tick(self.context.source, mirror.settings, mirror.last_step, mirror.acks)
         if self.topbar.short:
             self.badge.set(*self.topbar.badge.content())
         self.topbar.refresh(numbers)
         if self.story.refresh():
             self._story_changed()
         if hints:
-            self._look_after_unloading()
             self.controls.refresh(kinds)
             self.banner.refresh()
             for dock in self.deck.docks.values():
@@ -381,9 +386,9 @@ class Window(QMainWindow):
     def event(self, event: QEvent) -> bool:
         if event.type() != QEvent.Type.UpdateRequest:
             return super().event(event)
-        start = perf_counter_ns()
+        start, busy = perf_counter_ns(), thread_time_ns()
         done = super().event(event)
-        self.clock.painted(perf_counter_ns() - start)
+        self.clock.painted(perf_counter_ns() - start, thread_time_ns() - busy)
         return done
 
     def closeEvent(self, event: QCloseEvent) -> None:

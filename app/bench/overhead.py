@@ -1,162 +1,179 @@
-"""Engine throughput with the window open ÷ headless, pair by pair, each run in a fresh process.
+"""What looking on costs the engine: steps a second with the window open, minimised and frozen, against headless.
 
-Headless reads and decodes the same records, since they are encoded and sent either way; what differs is the
-window's own work on the same cores. The load is `--streams` requests of a fixed length, end-of-sequence ignored.
+One engine serves a steady load, and observers take turns at it in one process beside it, so that the engine is the
+same in all of them. Headless is a loop that reads the same pipe and decodes the same records 60 times a second, while
+no timer of the window runs; the engine encodes and sends in every arm. Each of the others stands between two headless
+segments, and its ratio is to the mean of these two: what drifts falls out. A frozen window is its process stopped.
 
-On 2 cores the engine keeps both beside a window. Leaving one to the window makes the window cost nothing (1.02 in 10
-pairs), but the core is worth more: in 6 interleaved pairs a median of 116 tokens/s with one thread, 133 with two.
+Three loads: `cpu` is the default model on the CPU, where engine and window share the cores; `simulated` a card's load
+in virtual time, as fast as scheduler and pool allow, so that no cost can hide in a step's sleep; `paced` the same at a
+given rate, where the cost shows as steps that begin late.
+
+Last, for each engine, a long freeze: the steps of that time against those of the same time before it, with all the
+work queued before, and whether the window is right again after it wakes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
+from collections import defaultdict
+from statistics import mean, median
+from typing import TYPE_CHECKING
 
-EXAMPLES = """example:
-  servescope bench overhead --pairs 10 --json"""
+if TYPE_CHECKING:
+    from app.bench.observed import Job
+    from app.bench.watched import Segment, Watched
 
-PROMPT_TOKENS = 32
-NEW_TOKENS = 128
-LIMIT = 240.0  # s a run may take
+EXAMPLES = """examples:
+  servescope bench overhead --pairs 10 --json
+  servescope bench overhead --engines cpu --pairs 5 --frozen 0"""
+
+ENGINES = ("cpu", "simulated", "paced")
+ARMS = ("open", "hidden", "frozen")
+PROFILE = "h200:smollm2-135m"
+CPU_LENGTHS, SIMULATED_LENGTHS = (256, 768), (3000, 8000)  # new tokens of a request
+CPU_BLOCKS = 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pairs", type=int, default=10, metavar="N", help="interleaved pairs (default 10)")
-    parser.add_argument("--streams", type=int, default=8, metavar="N", help="requests at once (default 8)")
+    parser.add_argument("--pairs", type=int, default=10, metavar="N", help="of each arm with headless (default 10)")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of a segment (default 3)")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="loads (default all)")
+    parser.add_argument("--frozen", type=float, default=30.0, metavar="S",
+                        help="seconds of the long freeze, and before it; 0 = none (default 30)")  # fmt: skip
+    parser.add_argument("--streams", type=int, default=8, metavar="N", help="requests at once on the CPU (default 8)")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="of the CPU engine (default: its own)")
+    parser.add_argument("--blocks", type=int, default=400_000, metavar="N", help="of the simulated pool")
+    parser.add_argument("--sequences", type=int, default=256, metavar="N", help="requests at once, simulated")
+    parser.add_argument("--rate", type=float, default=200.0, metavar="N", help="steps/s of paced (default 200)")
     parser.add_argument("--size", default="1600x1000", metavar="WxH", help="of the window")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.bench.runs import fresh_process, interval, summary
+    from app.bench.watched import BenchFailed
     from app.options import UsageError
 
-    if args.pairs < 1 or args.streams < 1:
-        raise UsageError("--pairs and --streams must be 1 or more")
-    rates: dict[str, list[float]] = {"headless": [], "open": []}
-    frames: list[dict] = []
-    for _ in range(args.pairs):
-        for arm in rates:
-            result = fresh_process("app.bench.overhead", arm, str(args.streams), args.size, timeout=LIMIT)
-            rates[arm].append(result["tokens_per_s"])
-            frames += [result] if arm == "open" else []
-    ratios = [o / h for o, h in zip(rates["open"], rates["headless"], strict=True)]
-    figures: dict[str, object] = {
-        "cpu_open_ratio": summary(ratios),
-        "cpu_open_ratio_interval": [round(edge, 3) for edge in interval(ratios)],
-    }
-    figures |= {f"{arm}_tokens_per_s": summary(found) for arm, found in rates.items()}
-    figures |= {
-        "frame_ms_p50": summary([f["frame_ms_p50"] for f in frames]),
-        "frame_ms_p99": summary([f["frame_ms_p99"] for f in frames]),
-        "frames_per_s": summary([f["frames_per_s"] for f in frames]),
-        "pairs": args.pairs,
-        "streams": args.streams,
-        "size": args.size,
-    }
+    if min(args.pairs, args.streams, args.sequences, args.seconds, args.rate) <= 0 or args.frozen < 0:
+        raise UsageError("--pairs, --streams, --sequences, --seconds and --rate must be above 0, --frozen 0 or more")
+    size = _size(args.size)
+    figures: dict[str, object] = {"pairs": args.pairs, "seconds": args.seconds, "size": args.size}
+    try:
+        for engines in (["cpu"], [one for one in ENGINES[1:] if one in args.engines]):
+            if set(engines) & set(args.engines):
+                figures |= _watch(_job(engines[0], args, size), engines, args)
+    except BenchFailed as error:
+        print(f"servescope bench overhead: {error}", file=sys.stderr)
+        return 1
     if args.json:
         print(json.dumps(figures))
     else:
         for key, figure in figures.items():
-            print(f"{key:<34}{figure}")
+            print(f"{key:<38}{figure}")
     return 0
 
 
-def _requests(streams: int):
-    from engine.records import Request
+def _size(text: str) -> tuple[int, int]:
+    from app.options import UsageError
 
-    # plain repeated counting ids would let prompt lookup draft; a stride through the vocabulary does not repeat
-    return [
-        Request(
-            number=i + 1,
-            token_ids=[100 + (i * 7919 + j * 104_729) % 40_000 for j in range(PROMPT_TOKENS)],
-            max_tokens=NEW_TOKENS,
-            ignore_eos=True,
-            label="bench",
-        )
-        for i in range(streams)
-    ]
+    try:
+        width, height = (int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise UsageError(f"--size is WIDTHxHEIGHT, such as 1600x1000, not {text!r}") from None
+    return width, height
 
 
-def _config(streams: int):
-    from engine.config import EngineConfig, LiveSettings
+def _job(engine: str, args: argparse.Namespace, size: tuple[int, int]) -> Job:
+    from app.bench.observed import Job
+    from engine.config import EngineConfig, LiveSettings, Simulation
 
-    return EngineConfig(settings=LiveSettings(max_batch=streams, draft_length=0))
-
-
-def _headless(streams: int) -> dict[str, float]:
-    from app.sources.live import LiveEngine
-    from engine.records import Ready, StepRecord, Submit
-
-    source = LiveEngine(_config(streams))
-    steps: list[StepRecord] = []
-    finished = 0
-    deadline = time.monotonic() + LIMIT
-    while finished < streams and time.monotonic() < deadline and source.state != "dead":
-        for message in source.poll():
-            if isinstance(message, Ready):
-                for request in _requests(streams):
-                    source.send(Submit(id=source.next_id(), request=request))
-            elif isinstance(message, StepRecord):
-                steps.append(message)
-                finished += sum(type(e).__name__ == "Finished" for e in message.events)
-        time.sleep(1 / 60)
-    source.close()
-    full = [s for s in steps if s.running >= streams]
-    return {"tokens_per_s": _rate([(s.clock, s.end_clock, len(s.text)) for s in full])}
-
-
-def _open(streams: int, size: tuple[int, int]) -> dict[str, float]:
-    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-    from app.session import Appearance, Session
-    from app.settings import Unsaved
-    from engine.records import Submit
-    from ui.contracts import WorkloadSettings
-
-    session = Session(
-        _config(streams), Appearance("dark", 1.0, size), WorkloadSettings(running=False), settings=Unsaved()
+    if engine == "cpu":
+        settings = LiveSettings(max_batch=args.streams, draft_length=0, kv_blocks=max(CPU_BLOCKS, 64 * args.streams))
+        return Job(EngineConfig(device="cpu", threads=args.threads, settings=settings), CPU_LENGTHS, size)
+    longest = 8192  # tokens of a context
+    settings = LiveSettings(
+        max_batch=args.sequences, draft_length=0, kv_blocks=max(args.blocks, longest // 16), max_context=longest
     )
-    sent = False
-    deadline = time.monotonic() + LIMIT
+    simulation = Simulation(profile=PROFILE, paced=False)
+    return Job(EngineConfig(simulation=simulation, settings=settings), SIMULATED_LENGTHS, size)
 
-    def until(session) -> bool:
-        nonlocal sent
-        mirror = session.window.mirror
-        if mirror.ready is not None and not sent:
-            for request in _requests(streams):
-                session.source.send(Submit(id=session.source.next_id(), request=request))
-            session.window.frames.clear()
-            sent = True
-        done = len(mirror.history.requests) >= streams
-        return done or time.monotonic() > deadline or session.source.state == "dead"
 
-    session.run(until)
-    history = session.window.mirror.history
-    c = history.slice(history.first, history.last)
-    full = [(int(c.clock[i]), int(c.end[i]), int(c.emitted[i])) for i in range(len(c.step)) if c.running[i] >= streams]
-    frames = session.window.frames
+def _watch(job: Job, engines: list[str], args: argparse.Namespace) -> dict[str, object]:
+    """All figures of one engine, under one or two paces."""
+    from app.bench.watched import Watched
+
+    figures: dict[str, object] = {}
+    with Watched(job) as watched:
+        figures[f"{engines[0]}_engine"] = f"{watched.said['model']}, {watched.said['device']}"
+        for engine in engines:
+            watched.log.period = round(1e9 / args.rate) if engine == "paced" else 0
+            figures |= _figures(engine, *_turns(watched, args.pairs, args.seconds))
+            if args.frozen:
+                figures |= {f"{engine}_{key}": figure for key, figure in frozen(watched, args.frozen).items()}
+    return figures
+
+
+Frames = dict[str, list[float]]
+
+
+def _turns(watched: Watched, pairs: int, seconds: float) -> tuple[list[Segment], Frames]:
+    """Segments in the order in which they were: headless, an arm, headless, an arm, … each as often as `pairs`."""
+    for arm in ("open", "hidden", "headless"):  # first paints, and the keyframe of a window that saw nothing yet
+        watched.segment(arm, seconds)
+    found, frames = [watched.segment("headless", seconds)], defaultdict(list)
+    for pair in range(pairs):
+        for arm in ARMS if pair % 2 == 0 else reversed(ARMS):
+            found.append(watched.segment(arm, seconds))
+            if arm == "open":
+                for key, figure in watched.frames().items():
+                    frames[key].append(figure)
+            found.append(watched.segment("headless", seconds))
+    return found, frames
+
+
+def ratios(found: list[Segment]) -> dict[str, list[float]]:
+    """Of each arm the steps a second, over the mean of the headless segments before and after."""
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for before, segment, after in zip(found, found[1:], found[2:], strict=False):
+        if segment.arm != "headless":
+            ratios[segment.arm].append(segment.steps_per_s / mean((before.steps_per_s, after.steps_per_s)))
+    return dict(ratios)
+
+
+def _figures(engine: str, found: list[Segment], frames: Frames) -> dict[str, object]:
+    from app.bench.runs import interval
+
+    figures: dict[str, object] = {}
+    for arm, values in ratios(found).items():
+        figures[f"{engine}_{arm}_ratio"] = round(median(values), 3)
+        figures[f"{engine}_{arm}_ratio_interval"] = [round(edge, 3) for edge in interval(values)]
+    for arm in ("headless", *ARMS):
+        of_arm = [segment for segment in found if segment.arm == arm]
+        for key, digits in (("steps_per_s", 1), ("tokens_per_s", 1), ("window_cpu", 3), ("engine_cpu", 3)):
+            figures[f"{engine}_{arm}_{key}"] = round(median([getattr(s, key) for s in of_arm]), digits)
+        if engine == "paced":
+            for key in ("late_p50", "late_p99"):
+                late = [getattr(segment, key) for segment in of_arm]
+                figures[f"{engine}_{arm}_{key}_ms"] = round(median(late), 3)
+                figures[f"{engine}_{arm}_{key}_ms_interval"] = [round(edge, 3) for edge in interval(late)]
+    figures |= {f"{engine}_open_{key}": round(median(values), 2) for key, values in frames.items()}
+    figures[f"{engine}_starved_segments"] = sum(segment.starved for segment in found)
+    return figures
+
+
+def frozen(watched: Watched, seconds: float) -> dict[str, object]:
+    """The window open for so long, then its process stopped for as long: steps of the one ÷ steps of the other, what
+    the window was told when it woke, and in what it then differs from a fresh keyframe."""
+    watched.fill(2 * seconds + 5)
+    before = watched.segment("open", seconds)
+    during = watched.segment("frozen", seconds)
+    seen = watched.order("check")
     return {
-        "tokens_per_s": _rate(full),
-        "frame_ms_p50": frames.percentile_ms(50),
-        "frame_ms_p99": frames.percentile_ms(99),
-        "frames_per_s": frames.rate(),
+        "frozen_steps_ratio": round(during.steps_per_s / before.steps_per_s, 3),
+        "frozen_seconds": seconds,
+        "frozen_starved": before.starved or during.starved,
+        "frozen_gaps": seen["gaps"],
+        "frozen_differs": seen["differing"],
     }
-
-
-def _rate(steps: list[tuple[int, int, int]]) -> float:
-    """Tokens/s from the first to the last step in which all streams ran, the warm-up tenth left out."""
-    steps = steps[len(steps) // 10 :]
-    seconds = (steps[-1][1] - steps[0][0]) / 1e9
-    return sum(s[2] for s in steps) / seconds
-
-
-if __name__ == "__main__":
-    count = int(sys.argv[2])
-    width, _, height = sys.argv[3].partition("x")
-    if sys.argv[1] == "open":
-        print(json.dumps(_open(count, (int(width), int(height)))))
-    else:
-        print(json.dumps(_headless(count)))

@@ -10,7 +10,7 @@ import pytest
 from engine import records as r
 from engine.backlog import Backlog, tag_of
 from engine.config import LiveSettings
-from engine.outbox import Outbox
+from engine.outbox import KEPT, Outbox
 from tests.support.fake_engine import FakeEngine
 
 MESSAGES: list[r.Message] = [
@@ -119,6 +119,20 @@ def test_a_reader_that_does_not_read_costs_the_engine_nothing():
     steps = [m.step for m in messages if isinstance(m, r.StepRecord)]
     assert steps == [*range(1, gap.first), 501] and gap.last == 500
     assert isinstance(messages[messages.index(gap) + 1], r.Keyframe)
+
+
+def test_a_reader_that_wakes_has_seconds_to_catch_up_with_not_minutes():
+    channel = StuckChannel()
+    outbox = Outbox(channel, lambda: None)
+    engine = FakeEngine(LiveSettings(), 0)
+    for _ in range(KEPT + 200):
+        outbox.send(engine.step())
+    while len(outbox.backlog) < KEPT:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    assert len(outbox.backlog) == KEPT
+    channel.go.set()
+    assert outbox.close(5)
 
 
 def test_close_tells_when_the_reader_took_not_all():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from ui.clock import FRAME_NS, FrameClock, FrameStats
 
 
@@ -32,6 +34,68 @@ def test_a_slow_frame_is_paid_back(qapp):
     clock.tick()
     assert drawn == [True, False, False, True]
     assert clock.stats.skipped == 2
+
+
+def frames_of(clock: FrameClock, drawn: list[bool], busy: int) -> int:
+    """Ticks from one drawn frame to the next, of frames that take so much processor time, ns."""
+    clock.tick()
+    clock.painted(busy, busy)
+    drawn.clear()
+    while not any(drawn):
+        clock.tick()
+    return len(drawn)
+
+
+@pytest.mark.parametrize(
+    "share, busy, ticks",
+    [(1.0, 4_800_000, 1), (0.5, 4_800_000, 1), (0.1, 4_800_000, 3), (0.08, 4_800_000, 4), (0.08, 80_000_000, 6)],
+)
+def test_frames_that_have_a_share_of_a_core_come_as_seldom_as_that_asks_but_ten_a_second(qapp, share, busy, ticks):
+    drawn = []
+    clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
+    clock.share = share
+    assert frames_of(clock, drawn, busy) == ticks
+    assert ticks * 16 <= 100
+
+
+def test_what_others_took_of_the_core_is_no_cost_of_the_frame(qapp):
+    drawn = []
+    clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
+    clock.share = 0.1
+    clock.tick()
+    clock.painted(FRAME_NS, 100_000)  # a frame's time on the wall, hardly any of it on a core
+    drawn.clear()
+    clock.tick()
+    assert drawn == [True]
+
+
+def test_ticks_that_come_late_are_fewer(qapp, monkeypatch):
+    now = 10**12
+    monkeypatch.setattr("ui.clock.perf_counter_ns", lambda: now)
+    drawn = []
+    clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
+    clock.share = 0.01
+    clock.tick()
+    clock.painted(5_000_000, 5_000_000)
+    now += 50_000_000
+    clock.tick()
+    now += 50_000_000
+    clock.tick()
+    assert drawn == [True, False, True]
+
+
+def test_a_frame_may_be_drawn_unasked(qapp):
+    urgent = []
+    clock = FrameClock(lambda draw: (0, 0) if draw or urgent else None)
+    clock.share = 0.01
+    clock.tick()
+    clock.painted(5_000_000, 5_000_000)
+    clock.tick()
+    assert clock.stats.skipped == 1
+    urgent.append(True)
+    clock.tick()
+    clock.painted(5_000_000, 5_000_000)
+    assert clock.stats.skipped == 1 and clock.stats.count == 2
 
 
 def test_debt_is_capped(qapp):
