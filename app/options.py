@@ -68,7 +68,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Dtype),
         default="auto",
         help="form of the weights: a GGUF file's own 4 or 8 bits ('file') or any model rounded to 8 bits ('int8'), "
-        "both on the CPU only and with float16 keys and values; or floats (default: auto, what suits device and model)",
+        "with keys and values in 16 bits; or floats (default: auto, what suits device and model)",
     )
     group.add_argument("--device", choices=get_args(Device), default="auto", help="where the model runs")
     group.add_argument(

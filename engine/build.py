@@ -19,11 +19,12 @@ from engine.core import Engine, RequestRefused
 from engine.device_roof import roof_of
 from engine.drafters import ModelDrafters
 from engine.formulas import pairs_per_token
+from engine.memory import ran_out
 from engine.model.cache import no_progress
 from engine.model.store import resolve
 from engine.records import SCHEMA, Ready
 from engine.runner.base import OutOfDeviceMemory, Runner
-from engine.runner.build import build_runner
+from engine.runner.build import build_runner, warm
 from engine.runner.launch import Immediate, Launcher
 from engine.runner.pooled import dummy_batch
 from engine.sampler import Sampler
@@ -44,19 +45,18 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         tokenizer = beside.submit(Tokenizer.load, files.tokenizer_path)
         runner = build_runner(config, files, progress)
         words = tokenizer.result()
+    progress("warming up", 0, 0)
+    warm(runner)
     bounds = limits(runner.model, config.block_size, runner.max_blocks(), runner.max_host_blocks())
     sized = msgspec.structs.replace(config.settings, kv_blocks=runner.num_blocks)  # it says so where that is less
     settings, notices = fit(sized, bounds, config.block_size)
     validate(settings, bounds, config.block_size)
     runner.resize_host(settings.swap_blocks)
-    progress("warming up", 0, 0)
-    runner.warm_up()
-    budget = AutoBudget()
-    measure(runner, budget)
+    budget = measured(runner)
     drafters = ModelDrafters(config, files, runner, words)
     proposers = {**PROPOSERS, **drafters.factories()}
 
-    sampler = Sampler(runner.model.vocabulary)
+    sampler = sampler_of(runner)
 
     def begin(settings: LiveSettings) -> Engine:
         return Engine(
@@ -112,6 +112,24 @@ def launcher_of(config: EngineConfig, runner: Runner, sampler: Sampler) -> Launc
     if isinstance(runner, Launcher):
         return runner
     return Immediate(runner, sampler) if config.overlap == "on" else None
+
+
+def sampler_of(runner: Runner) -> Sampler:
+    """The device's, where the runner has one: tokens and verdicts are the same."""
+    return getattr(runner, "sampler", None) or Sampler(runner.model.vocabulary)
+
+
+def measured(runner: Runner) -> AutoBudget:
+    """A budget that knows what steps take, before any block is in use. One that knows nothing where memory has no room
+    for those steps: it learns from those that come."""
+    budget = AutoBudget()
+    try:
+        measure(runner, budget)
+    except (OutOfDeviceMemory, MemoryError, RuntimeError) as error:
+        if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
+            raise
+        return AutoBudget()
+    return budget
 
 
 def measure(runner: Runner, budget: AutoBudget) -> None:

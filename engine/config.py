@@ -18,8 +18,9 @@ DraftMethod = Literal["off", "ngram", "suffix", "head", "mixed", "model", "layer
 DraftPolicy = Literal["fixed", "adaptive"]  # γ tokens whenever possible, or as many of γ as pay, by what was measured
 # how a model drafts for sampled requests: its likeliest tokens, or a draw from its distribution
 DraftSampling = Literal["greedy", "probabilistic"]
-# The form of the weights: "file" is a GGUF file's own 4 or 8 bits, "int8" any checkpoint rounded to 8; both CPU only.
-# Keys and values are of the same floats, float16 in the CPU's compiled program (file, int8, bfloat16).
+# The form of the weights: "file" is a GGUF file's own 4 or 8 bits, "int8" any checkpoint rounded to 8. Keys and values
+# are of the same floats, float16 in the CPU's compiled program (file, int8, bfloat16), bfloat16 beside 4 and 8 bits on
+# CUDA.
 # "auto": see engine/runner/forms.py.
 Dtype = Literal["auto", "float32", "bfloat16", "int8", "file"]
 Device = Literal["auto", "cpu", "cuda"]

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
 class Penalties:
@@ -76,21 +77,26 @@ class Penalties:
 Place = tuple[int, Penalties, Sequence[int]]  # a row of the logits, whose penalties, the drafts before it
 
 
-def penalise(logits: torch.Tensor, places: Sequence[Place]) -> torch.Tensor:
-    """A copy of logits (n, vocabulary) with the penalties of `places` taken, in float32 if they were in less. Each
-    value is worked out in float64 and rounded once."""
-    out = (logits.float() if logits.dtype.itemsize < 4 else logits.clone()).contiguous()
+def held_at(places: Sequence[Place], width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Of each token held at each of `places`, in rows of `width` numbers one after the other: where its logit is (n,),
+    how often it is output (n,), and the repetition, presence and frequency that it is to be penalised by (3, n)."""
     held, counted, sizes = array("q"), array("q"), []
     for _, penalties, after in places:
         tokens, counts = penalties.held(after)
         held.extend(tokens)
         counted.extend(counts)
         sizes.append(len(tokens))
-    # of each token held at each place: where its logit is, how often it is output, and what it is to be penalised by
-    at = np.repeat([row * out.shape[1] for row, _, _ in places], sizes) + np.asarray(held)
+    at = np.repeat([row * width for row, _, _ in places], sizes) + np.asarray(held)
     values = [(penalties.repetition, penalties.presence, penalties.frequency) for _, penalties, _ in places]
-    by = np.repeat(np.array(values, dtype=np.float64).T, sizes, axis=1)
-    index, count = torch.from_numpy(at).to(out.device), torch.from_numpy(np.asarray(counted)).to(out.device)
+    return at, np.asarray(counted), np.repeat(np.array(values, dtype=np.float64).T, sizes, axis=1)
+
+
+def penalise(logits: torch.Tensor, places: Sequence[Place]) -> torch.Tensor:
+    """A copy of logits (n, vocabulary) with the penalties of `places` taken, in float32 if they were in less. Each
+    value is worked out in float64 and rounded once."""
+    out = (logits.float() if logits.dtype.itemsize < 4 else logits.clone()).contiguous()
+    at, counted, by = held_at(places, out.shape[1])
+    index, count = torch.from_numpy(at).to(out.device), torch.from_numpy(counted).to(out.device)
     repetition, presence, frequency = torch.from_numpy(by).to(out.device)
     flat = out.view(-1)  # indexing it by one number is several times faster than by two
     x = flat[index].double()

@@ -132,13 +132,13 @@ class Sampler:
     def draft(self, row: SampleRow, i: int, like: torch.Tensor) -> torch.Tensor:
         """The distribution (vocabulary,) that a row's i-th drafted token was drawn from; `like` has type and device."""
         if row.q_rows is not None:
-            return _draft_row(row, i)
+            return _draft_row(row, i).to(like.device)
         return torch.zeros_like(like).index_fill_(0, torch.tensor([row.drafts[i]], device=like.device), 1.0)
 
     def leftover(self, p: torch.Tensor, row: SampleRow, i: int) -> torch.Tensor:
         """What is drawn from where a row's i-th drafted token was rejected, (vocabulary,) not renormalised; p there."""
         drafted = torch.tensor([row.drafts[i]], device=p.device)
-        q = None if row.q_rows is None else _draft_row(row, i)[None]
+        q = None if row.q_rows is None else _draft_row(row, i)[None].to(p.device)
         return self._residual(p[None], drafted, q)[0]
 
     def _decide_sampled(
@@ -207,7 +207,7 @@ class Sampler:
         here = torch.from_numpy(which).to(final.device)
         p = final[here] / totals[torch.from_numpy(ends[which]).to(final.device)][:, None]
         tokens = torch.from_numpy(drafted[which, accepted[which]]).to(final.device)
-        q = q_rows.whole(which, accepted[which]) if q_rows.drawn[which[0]] else None
+        q = q_rows.whole(which, accepted[which]).to(p.device) if q_rows.drawn[which[0]] else None
         final[here] = self._residual(p, tokens, q)
 
     def _residual(self, p: torch.Tensor, drafted: torch.Tensor, q: torch.Tensor | None) -> torch.Tensor:
@@ -263,14 +263,20 @@ def _groups(sampled: list[int], rows: list[SampleRow], room: int) -> Iterator[li
 def penalised(logits: torch.Tensor, rows: list[SampleRow]) -> torch.Tensor:
     """Logits (n, vocabulary) of `rows`, in order, with their penalties taken; themselves where nobody has any. Of the
     last row n may end before its drafts do."""
+    places = penalised_places(rows, len(logits))
+    return penalise(logits, places) if places else logits
+
+
+def penalised_places(rows: list[SampleRow], count: int) -> list[Place]:
+    """Of the first `count` rows of their logits, those that penalties are taken at."""
     places: list[Place] = []
     first = 0
     for row in rows:
         if row.penalties is not None:
-            count = min(len(row.drafts) + 1, len(logits) - first)
-            places += [(first + i, row.penalties, row.drafts[:i]) for i in range(count)]
+            own = min(len(row.drafts) + 1, count - first)
+            places += [(first + i, row.penalties, row.drafts[:i]) for i in range(own)]
         first += len(row.drafts) + 1
-    return penalise(logits, places) if places else logits
+    return places
 
 
 def _decide_greedy(row: SampleRow, best: NDArray[np.int64], rule: ExactRule | None) -> Decision:

@@ -19,7 +19,7 @@ from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, OnCard, PlainCudaRunner, exact_float32
 from engine.runner.cuda_ops import kernel_ops
-from engine.runner.forms import absent, choose, is_compiled
+from engine.runner.forms import PACKED, absent, choose, is_compiled
 from engine.runner.graphs import CudaGraphs
 from engine.runner.pooled import PooledRunner
 
@@ -80,7 +80,7 @@ def build_beside(
 
 def _measure(runner: OnCard, config: EngineConfig) -> None:
     """The largest step that the settings allow, or that fits."""
-    settings = config.settings
+    settings, graphs = config.settings, runner.graph_tokens
     tokens = settings.token_budget or PROFILED_TOKENS
     found = runner.fit(config.memory_fraction, max(tokens, settings.max_batch), settings.max_batch)
     if found.cut:
@@ -88,11 +88,51 @@ def _measure(runner: OnCard, config: EngineConfig) -> None:
             f"a step of {tokens:,} tokens doesn't fit into the card's memory, one of {found.tokens:,} does; "
             "a larger one will make the KV pool smaller"
         )
+    _tell_fewer_graphs(runner, graphs)
+
+
+def warm(runner: Runner) -> None:
+    """`warm_up`; where memory runs out in it, with fewer graphs, and then with a smaller pool, and a notice says so.
+    Raises ModelProblem."""
+    if not isinstance(runner, PooledRunner):
+        return runner.warm_up()
+    graphs, blocks = runner.graph_tokens, runner.num_blocks
+    while True:
+        try:
+            runner.warm_up()
+            break
+        except (OutOfDeviceMemory, MemoryError, RuntimeError) as error:
+            if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
+                raise
+            failed = plainly(error)
+        if runner.fewer_graphs():
+            continue
+        fewer = runner.num_blocks // 2
+        if fewer < MIN_BLOCKS:
+            raise ModelProblem(
+                f"memory ran out when {runner.model.name} ran for the first time, with a KV pool of "
+                f"{runner.num_blocks:,} blocks: {failed}; take a smaller model, a weight form of fewer bits, or the "
+                "other device"
+            )
+        runner.resize(fewer)
+    _tell_fewer_graphs(runner, graphs)
+    if runner.num_blocks < blocks:
+        runner.notices.append(
+            f"kv_blocks lowered from {blocks:,} to {runner.num_blocks:,}: memory ran out in the first steps"
+        )
+
+
+def _tell_fewer_graphs(runner: PooledRunner, before: int) -> None:
+    """`before`: tokens of the largest step that was to get a graph."""
+    if runner.graph_tokens < before:
+        most = f"more than {runner.graph_tokens:,} tokens" if runner.graph_tokens else "any size"
+        runner.notices.append(f"Memory has no room for CUDA graphs of all steps: those of {most} run without one.")
+
 
 
 def _weight_bytes(planned: Planned, form: str, device: torch.device) -> int:
     """Of a model that isn't loaded; a layer more may stand in memory for a moment while it is."""
-    if is_compiled(form, device.type, planned):
+    if is_compiled(form, device.type, planned) or form in PACKED:
         return packed_bytes(planned, form)
     config, size = planned.config, getattr(torch, form).itemsize
     # on the CPU a tied head is laid out anew for products
@@ -115,8 +155,14 @@ def _make(
 
         packed = read_packed(planned, form, progress)
         return PackedRunner(planned.config, packed, name, config.threads, config.block_size, 0, baseline)
-    dtype = getattr(torch, form)
-    weights = read(planned, dtype, device, progress)
+    if form in PACKED:
+        from engine.runner.quantised_weights import quantised_weights
+
+        dtype = torch.bfloat16  # of activations, keys and values
+        weights = quantised_weights(read_packed(planned, form, progress), dtype, device, consume=True)
+    else:
+        dtype = getattr(torch, form)
+        weights = read(planned, dtype, device, progress)
     given = planned.config, weights, name, dtype, device, config.block_size, 0, baseline
     if device.type != "cuda":
         return CpuRunner(*given, consume=True)

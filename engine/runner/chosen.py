@@ -9,27 +9,25 @@ import torch
 
 from engine.runner.batch import Ints
 from engine.runner.step_inputs import CHOSEN
+from engine.runner.transfers import Events, Returning, ToHost
 from engine.sampler import BadLogits, Sampler, SampleRow
 
 if TYPE_CHECKING:
     from engine.runner.device_sampler import Decided, DeviceSampler
 
-_COPIES = 2  # on their way at once: the step that runs, and the one launched behind it
 _BAD = -1  # no token: its logits are no numbers
 
 
 class Chosen:
     """See `engine.runner.launch.Pending`."""
 
-    def __init__(self, host: torch.Tensor, done: torch.cuda.Event | None):
-        self._host, self._done = host, done
+    def __init__(self, returning: Returning):
+        self._returning = returning
         self._tokens: Ints | None = None
 
     def result(self) -> Ints:
         if self._tokens is None:
-            if self._done is not None:
-                self._done.synchronize()
-            self._tokens = self._host.numpy().copy()
+            self._tokens = self._returning.wait().copy()
         if bad := int((self._tokens == _BAD).sum()):
             raise BadLogits(
                 f"the model gave logits that are no numbers in {bad} of {len(self._tokens)} rows; "
@@ -52,17 +50,20 @@ class Chooser:
     """Greedy rows take their likeliest token. Where any row is sampled `sampler` decides all: the host's, which the
     launch then waits for, unless there is one for the device."""
 
-    def __init__(self, vocabulary: int, device: torch.device, sampler: DeviceSampler | None = None):
+    def __init__(
+        self,
+        vocabulary: int,
+        device: torch.device,
+        sampler: DeviceSampler | None = None,
+        events: Events | None = None,
+    ):
         self._device_sampler, self._sampler = sampler, Sampler(vocabulary)
-        card = device.type == "cuda"
         self._values = torch.zeros(CHOSEN, device=device)
         self._best = torch.zeros(CHOSEN, dtype=torch.int64, device=device)
         self._told = torch.zeros(CHOSEN, dtype=torch.int64, device=device)
         self._finite = torch.zeros(CHOSEN, dtype=torch.bool, device=device)
         self._bad = torch.full((), _BAD, device=device)
-        self._hosts = [torch.zeros(CHOSEN, dtype=torch.int64, pin_memory=card) for _ in range(_COPIES)]
-        self._events = [torch.cuda.Event() if card else None for _ in range(_COPIES)]
-        self._turn = 0
+        self._down = ToHost(torch.int64, CHOSEN, device, events)
 
     def choose(self, logits: torch.Tensor, rows: list[SampleRow], chosen: torch.Tensor) -> Chosen | Drawn:
         """logits (N, vocabulary); their tokens go to `chosen` too, which the next pass reads."""
@@ -72,8 +73,6 @@ class Chooser:
             decided = self._device_sampler.launch(logits, rows)
             chosen[:count].copy_(decided.tokens)
             return Drawn(decided)
-        self._turn = (self._turn + 1) % _COPIES
-        host, event = self._hosts[self._turn][:count], self._events[self._turn]
         if greedy:
             self._likeliest(logits, count)
         else:
@@ -81,10 +80,7 @@ class Chooser:
             self._best[:count] = torch.tensor(tokens, dtype=torch.int64).to(self._best.device)
             self._told[:count].copy_(self._best[:count])
         chosen[:count].copy_(self._best[:count])
-        host.copy_(self._told[:count], non_blocking=True)
-        if event is not None:
-            event.record()
-        return Chosen(host, event)
+        return Chosen(self._down.send(self._told[:count]))
 
     def _likeliest(self, logits: torch.Tensor, count: int) -> None:
         """The check that logits are numbers comes with the tokens: a maximum carries a NaN through."""

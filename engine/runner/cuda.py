@@ -20,12 +20,13 @@ class OnCard(TorchRunner):
     name = "cuda"
     fraction = 1.0  # of the card that may be filled
     reserve = RESERVE
+    graph_bytes = 0  # of `reserve`: what graphs take, all of them
 
     def fit(self, fraction: float, tokens: int, rows: int) -> Profile:
         """Know what a step and graphs take, so that a pool leaves room for them. Raises OutOfDeviceMemory."""
         self.fraction = fraction
         found = profile(self, CudaCard(self.device), tokens, rows, self.config.max_positions)
-        self.reserve = found.reserve
+        self.reserve, self.graph_bytes = found.reserve, found.graphs
         return found
 
     @property
@@ -39,7 +40,8 @@ class OnCard(TorchRunner):
     def free_bytes(self) -> int | None:
         free, total = torch.cuda.mem_get_info(self.device)
         slack = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return room(free, slack, total, self.fraction, self.reserve)
+        captured = int(self.graph_bytes * (1 - self.graphs_missing))  # no longer free, so nothing to be kept free for
+        return room(free, slack, total, self.fraction, self.reserve - captured)
 
     def free_host_bytes(self) -> int | None:
         return free_cpu_bytes()

@@ -7,7 +7,9 @@ is read on the host, so that a graph can hold it. Refuses to know of batches: on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,30 +19,11 @@ from engine.model.stack import Stack
 from engine.model.transformer import KVPools
 from engine.model.weights import LayerWeights, Weights
 from engine.runner.cuda_ops import Ops
+from engine.runner.cuda_products import Product, QuantisedEmbedding, QuantisedProduct, shared
+from engine.runner.quantised_weights import QuantisedLayer, QuantisedWeights
 from engine.runner.step_inputs import StepInputs
 
 # T tokens, N rows that want logits, D hidden, H heads, K key/value heads, d head width, F intermediate, V vocabulary.
-
-
-class Product:
-    """y = x·Wᵀ + b into a buffer; float32 in IEEE arithmetic (`engine.runner.cuda.exact_float32`)."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
-        self._weight, self._transposed, self._bias = weight, weight.t(), bias
-        self.bytes = weight.nbytes + (bias.nbytes if bias is not None else 0)
-
-    def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        if self._bias is None:
-            torch.mm(x, self._transposed, out=out)
-        else:
-            torch.addmm(self._bias, x, self._transposed, out=out)
-
-    def rows(self, which: torch.Tensor) -> torch.Tensor:
-        """(len(which), in) of the matrix."""
-        return self._weight[which]
-
-    def shares(self, weight: torch.Tensor) -> bool:
-        return self._weight is weight
 
 
 @dataclass(frozen=True)
@@ -77,15 +60,15 @@ class Activations:
 
 
 class _Layer:
-    def __init__(self, weights: LayerWeights):
+    def __init__(self, weights: LayerWeights | QuantisedLayer, product: Callable[..., Product | QuantisedProduct]):
         self.attention_norm, self.mlp_norm = weights.attention_norm, weights.mlp_norm
         # one row serves all heads of a kind
         norms = weights.qk_norm
         self.q_norm, self.k_norm = (None, None) if norms is None else (norms[0], norms[-1])
-        self.qkv = Product(weights.qkv, weights.qkv_bias)
-        self.output = Product(weights.output, weights.output_bias)
-        self.gate_up = Product(weights.gate_up, weights.gate_up_bias)
-        self.down = Product(weights.down, weights.down_bias)
+        self.qkv = product(weights.qkv, weights.qkv_bias)
+        self.output = product(weights.output, weights.output_bias)
+        self.gate_up = product(weights.gate_up, weights.gate_up_bias)
+        self.down = product(weights.down, weights.down_bias)
 
     @property
     def bytes(self) -> int:
@@ -94,13 +77,25 @@ class _Layer:
 
 
 class CudaForward(Stack):
-    def __init__(self, config: ModelConfig, weights: Weights, ops: Ops):
-        self.config, self.ops = config, ops
-        self.embedding, self.norm = weights.embedding, weights.norm
-        self.layers = [_Layer(layer) for layer in weights.layers]
-        self.head = Product(weights.head)
+    """`bytes` are those of weights: what quantised products share besides is in `shared_bytes`."""
+
+    embedding: torch.Tensor | QuantisedEmbedding  # type: ignore[assignment]
+
+    def __init__(self, config: ModelConfig, weights: Weights | QuantisedWeights, ops: Ops):
+        self.config, self.ops, self.norm = config, ops, weights.norm
+        product: Callable[..., Product | QuantisedProduct]
+        if isinstance(weights, QuantisedWeights):
+            dtype, device = weights.dtype, weights.norm.device
+            held = shared(weights.matrices, ops, dtype, device)
+            product, self.shared_bytes = partial(QuantisedProduct, ops=ops, shared=held), held.floats.nbytes
+            self.embedding = QuantisedEmbedding(weights.embedding)
+        else:
+            product, self.shared_bytes = Product, 0
+            self.embedding, dtype, device = weights.embedding, weights.embedding.dtype, weights.embedding.device
+        self.layers = [_Layer(layer, product) for layer in weights.layers]
+        self.head = product(weights.head, None)
         self.inverse_frequencies = weights.inverse_frequencies
-        self.wanted = self.embedding.new_empty((0, config.hidden))
+        self.wanted = torch.zeros((0, config.hidden), dtype=dtype, device=device)
 
     def run(
         self, inputs: StepInputs, plan: AttentionPlan, a: Activations, workspace: Any, pools: KVPools
@@ -113,7 +108,11 @@ class CudaForward(Stack):
         flat = a.attended[:tokens]
         q, attended = (x[:tokens].view(tokens, c.heads, c.head_dim) for x in (a.q, a.attended))
         torch.index_select(inputs.known, 0, inputs.pick, out=a.ids[:tokens])
-        torch.index_select(self.embedding, 0, a.ids[:tokens], out=residual)
+        if isinstance(self.embedding, QuantisedEmbedding):
+            m = self.embedding.matrix
+            ops.dequantise(m.weights, m.scales, m.offsets, residual, 0, a.ids[:tokens])
+        else:
+            torch.index_select(self.embedding, 0, a.ids[:tokens], out=residual)
         before = None  # what the layer before adds to the residual stream
         for layer, (keys, values) in zip(self.layers, pools, strict=True):
             ops.add_rms_norm(before, residual, layer.attention_norm, c.rms_eps, normed)

@@ -5,26 +5,41 @@ for goes up in three small arrays; weights, acceptance and the ending tokens sta
 verify.py), and one array of results comes back, copied while the host does something else and awaited by event. The
 ending tokens are on the device besides, for a pass that is launched before the host knows them.
 
-Penalties are taken there too (engine/penalties.py changes logits where they are). What asks for logits on the host
-anyway is left to the host's sampler: a rule other than the exact one, and what the views look at.
+Penalties are taken there too, on a copy, so that who looks at the logits afterwards sees the model's own. What asks for
+logits on the host anyway is left to the host's sampler, and `why_host` says why: a rule other than the exact one. Beams
+and what a view looks at never come here. Rows are decided in groups, so that memory has a bound whatever the batch is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from engine.kernels import sample, verify
-from engine.kernels.sample import Kinds, SampleWorkspace
+from engine.kernels.sample import Kinds
+from engine.penalties import held_at
 from engine.random_numbers import ACCEPT, RESAMPLE, SAMPLE, seeds_array, uniform
-from engine.sampler import Decision, Outcome, Sampler, SampleRow, outcome, penalised, refuse
+from engine.runner.sampler_memory import SamplerMemory
+from engine.runner.transfers import Events, Returning, ToDevice, ToHost
+from engine.sampler import Decision, Outcome, Sampler, SampleRow, outcome, penalised_places, refuse
 from engine.speculation.accept import ExactRule
+
+# Of the weights of a group's rows, 8 bytes a token of the vocabulary: 220 rows of 152,064.
+MOST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows decided together: which of a batch's rows, and which rows of its logits."""
+
+    rows: slice
+    places: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +52,8 @@ class Asked:
     kinds: Kinds
 
 
-def ask(rows: list[SampleRow]) -> Asked:
-    """What `rows`, at least one, ask for."""
+def ask(rows: list[SampleRow], parts: list[Part] | None = None) -> Asked:
+    """What `rows`, at least one, ask for. First places count from the beginning of their part; None: all are one."""
     lengths = np.array([len(row.drafts) for row in rows])
     gamma = int(lengths.max())
     each = np.arange(gamma + 1)
@@ -59,23 +74,46 @@ def ask(rows: list[SampleRow]) -> Asked:
     params[:, 2] = [max(row.top_k, 0) for row in rows]
     params[:, 3] = [row.top_p for row in rows]
     hot = [row for row in rows if not row.greedy]
+    for part in parts or ():
+        table[part.rows, 0] -= part.places.start
+        here = table[part.rows, 2]
+        if (drawn_here := here >= 0).any():
+            here[drawn_here] -= here[drawn_here][0]
     kinds = Kinds(bool(hot), any(row.top_k > 0 for row in hot), any(row.top_p < 1 for row in hot))
     return Asked(table, np.concatenate([tests, ends], axis=1), np.repeat(params, lengths + 1, axis=0), kinds)
 
 
-class Decided:
-    """A batch that is decided on the device. `tokens` (R) int64 there: the ending token of each row."""
+def parts_of(rows: list[SampleRow], most: int) -> list[Part]:
+    """`rows` in order, `most` rows of logits at a time, or one row's."""
+    found: list[Part] = []
+    first = place = 0  # of the part that is being filled
+    end = 0
+    for i, row in enumerate(rows):
+        size = len(row.drafts) + 1
+        if i > first and end + size - place > most:
+            found.append(Part(slice(first, i), slice(place, end)))
+            first, place = i, end
+        end += size
+    return [*found, Part(slice(first, len(rows)), slice(place, end))]
 
-    def __init__(self, rows: list[SampleRow], asked: Asked, results: torch.Tensor, tokens: torch.Tensor):
+
+class Decided:
+    """A batch that is decided on the device. `tokens` (R) int64 there: the ending token of each row, until the next
+    batch."""
+
+    def __init__(self, rows: list[SampleRow], asked: Asked, results: Returning, tokens: torch.Tensor):
         self.tokens = tokens
         self._rows, self._asked = [copy(row) for row in rows], asked  # the caller's change
-        self._results, self._copied = _fetched(results)
+        self._results = results
+        self._outcomes: list[Outcome] | None = None
 
     def outcomes(self) -> list[Outcome]:
         """Wait for them. Raises BadLogits."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        found = self._results.numpy()
+        if self._outcomes is None:
+            self._outcomes = self._told(self._results.wait())
+        return self._outcomes
+
+    def _told(self, found: NDArray[np.float64]) -> list[Outcome]:
         if len(bad := np.flatnonzero(found[:, verify.BAD])):
             refuse(float(found[bad[0], verify.BAD_VALUE]), int(found[:, verify.BAD].sum()), len(self._asked.params))
         gamma = self._asked.rows.shape[1] - verify.ROW
@@ -104,68 +142,92 @@ class Decided:
         return told
 
 
-def _fetched(results: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A copy on the host that is under way, and what to wait for."""
-    if results.device.type != "cuda":
-        return results, None
-    host = torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
-    host.copy_(results, non_blocking=True)
-    copied = torch.cuda.Event()
-    copied.record()
-    return host, copied
-
-
 class DeviceSampler(Sampler):
-    """`kernels`: the Triton kernels, or else the references in torch. Its workspace grows to the largest batch that has
-    come, 8 bytes a token of the vocabulary and row of logits; after that a step allocates small things only."""
+    """`kernels`: the Triton kernels, or else the references in torch. `events`: see `ToDevice`. Its memory grows to the
+    largest batch that has come, up to `MOST_BYTES` for the weights; a step like one before allocates nothing."""
 
-    def __init__(self, vocabulary: int, device: torch.device, kernels: bool | None = None, block: int = sample.BLOCK):
+    def __init__(
+        self,
+        vocabulary: int,
+        device: torch.device,
+        kernels: bool | None = None,
+        block: int = sample.BLOCK,
+        events: Events | None = None,
+        most_bytes: int = MOST_BYTES,
+    ):
         super().__init__(vocabulary)
         self.device = device
-        self._block = block
+        self.why_host = ""  # the last batch was decided by the host's sampler
         kernels = device.type == "cuda" if kernels is None else kernels
         self._weigh: Callable[..., None] = sample.row_weights if kernels else sample.row_weights_reference
         self._verify: Callable[..., None] = verify.verify if kernels else verify.verify_reference
-        self._work: SampleWorkspace | None = None
+        self._most = max(1, most_bytes // (8 * vocabulary))
+        self._block = block
+        self.give_back()
+        self._up, self._down = ToDevice(device, events), ToHost(torch.float64, 1 << 10, device, events)
+
+    @property
+    def bytes(self) -> int:
+        """On the device."""
+        return self._memory.bytes + self._up.bytes
 
     def sample(self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None) -> list[Outcome]:
+        self.why_host = "" if rule is None else f"{type(rule).__name__} decides of drafts"
         if rule is not None or not rows:
             return super().sample(logits, rows, rule)
         return self.launch(logits, rows).outcomes()
 
+    @torch.inference_mode()
     def launch(self, logits: torch.Tensor, rows: list[SampleRow]) -> Decided:
         """Decide `rows`, at least one, as `Sampler.sample` would; nothing is waited for. They may change afterwards,
         and so may what is in `logits` once later work on the device is asked for."""
         wanted = sum(len(row.drafts) + 1 for row in rows)
         if logits.shape != (wanted, self.vocabulary):
             raise ValueError(f"logits {tuple(logits.shape)} for {wanted} rows of {self.vocabulary}")
-        asked = ask(rows)
-        q_rows, q_totals = self._drawn(rows)
-        work = self._workspace(wanted)
-        up = [self._up(array) for array in (asked.rows, asked.uniforms, asked.params)]
+        parts = parts_of(rows, self._most)
+        asked = ask(rows, parts)
+        held = [self._held(rows[part.rows], part.places.stop - part.places.start) for part in parts]
+        sent = self._up.send([asked.rows, asked.uniforms, asked.params, *(array for each in held for array in each)])
+        (table, uniforms, params), penalties = sent[:3], iter(sent[3:])
         gamma = asked.rows.shape[1] - verify.ROW
-        results = torch.zeros((len(rows), verify.RESULT + 2 * gamma), dtype=torch.float64, device=self.device)
-        left = torch.zeros((len(rows), work.blocks), dtype=torch.float64, device=self.device)
-        tokens = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
-        self._weigh(penalised(logits, rows), up[2], work, asked.kinds)
-        self._verify(*up, work, q_rows, q_totals, left, results, tokens, asked.kinds)
-        return Decided(rows, asked, results, tokens)
+        results, tokens = self._memory.results(len(rows), gamma), self._memory.tokens(len(rows))
+        for part, own in zip(parts, held, strict=True):
+            here = logits[part.places]
+            if own:
+                here = self._memory.penalised(here, *(next(penalties) for _ in own))
+            work = self._memory.workspace(len(here))
+            left = self._memory.left(part.rows.stop - part.rows.start)
+            drawn = [row.q_rows for row in rows[part.rows] if row.q_rows is not None and len(row.q_rows)]
+            q_rows, q_totals = self._memory.drawn(drawn) if drawn else (None, None)
+            self._weigh(here, params[part.places], work, asked.kinds)
+            self._verify(
+                table[part.rows], uniforms[part.rows], params[part.places], work, q_rows, q_totals, left,
+                results[part.rows], tokens[part.rows], asked.kinds,
+            )  # fmt: skip
+        return Decided(rows, asked, self._down.send(results), tokens)
 
-    def _drawn(self, rows: list[SampleRow]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """All rows' draft distributions, one below the other, and their sums."""
-        found = [row.q_rows.to(self.device) for row in rows if row.q_rows is not None and len(row.q_rows)]
-        if not found:
-            return None, None
-        q_rows = torch.cat(found)
-        return q_rows, q_rows.sum(dim=1, dtype=torch.float64)
+    def _held(self, rows: list[SampleRow], count: int) -> tuple[NDArray, ...]:
+        """What takes `rows`' penalties from their `count` rows of logits; nothing where nobody has any."""
+        places = penalised_places(rows, count)
+        if not places:
+            return ()
+        at, counted, by = held_at(places, self.vocabulary)
+        return at, counted.astype(np.float64), by
 
-    def _workspace(self, places: int) -> SampleWorkspace:
-        if self._work is None or len(self._work.weights) < places:
-            self._work = sample.sample_workspace(places, self.vocabulary, self.device, self._block)
-        return self._work
+    def give_back(self) -> None:
+        """Let go of the memory; what comes next takes what it needs."""
+        self._memory = SamplerMemory(self.vocabulary, self.device, self._block)
 
-    def _up(self, array: NDArray) -> torch.Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.device.type != "cuda":
-            return tensor
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+    def shrink(self) -> None:
+        """Decide half as many rows at a time."""
+        self._most = max(1, self._most // 2)
+
+    def warm_up(self, logits: torch.Tensor, gammas: Iterable[int]) -> None:
+        """Take the memory of a batch with logits (N, vocabulary), any numbers, and have every kernel compiled that
+        greedy and sampled rows take, with drafts of `gammas` tokens and without."""
+        for gamma in sorted({0, *gammas}):
+            count = len(logits) // (gamma + 1)
+            for row in (SampleRow(), SampleRow(temperature=1.0, top_k=2, top_p=0.5)):
+                rows = [replace(row, drafts=[0] * gamma) for _ in range(count)]
+                if rows:
+                    self.launch(logits[: count * (gamma + 1)], rows)

@@ -15,10 +15,12 @@ from engine.model.problem import ModelProblem
 from engine.model.tensor_plan import Planned
 from engine.runner.cpu import cpu_dtype
 
-PACKED = ("file", "int8")  # products of bytes, compiled by numba
+PACKED = ("file", "int8")  # products of bytes, compiled by numba on the CPU and by Triton on CUDA
 COMPILED = (*PACKED, "bfloat16")  # what the CPU's compiled program takes; bfloat16 can also do without, by torch
 NUMBA = "numba>=0.68,<0.69"  # as pyproject.toml has it
 
+# What "auto" takes on CUDA. `PACKED` can be had too, and isn't taken unasked: no card has timed its kernels yet.
+CUDA_AUTO = "bfloat16"
 # What "auto" tries on the CPU, in this order: a decode step is bound by the bytes that it reads.
 PREFERENCE = {
     "file": "4 or 8 bits a weight, and the file's own numbers: nothing is rounded",
@@ -40,12 +42,10 @@ class Choice:
 def choose(asked: str, device: str, planned: Planned) -> Choice:
     """`device`: cpu or cuda. Raises ModelProblem naming the reason and the remedy."""
     if device != "cpu":
-        if asked in PACKED:
-            raise ModelProblem(
-                f"the weight form '{asked}' has kernels for the CPU only; take bfloat16 or float32 on {device}, "
-                "or the device 'cpu'"
-            )
-        return Choice("bfloat16" if asked == "auto" else asked)
+        if asked in PACKED and (why := why_not_packed(planned, asked) or _why_no_triton()):
+            remedy = "take bfloat16 or float32" if why == _why_no_triton() else _other(asked, planned)
+            raise ModelProblem(f"the weights can't be held {_AS[asked]}: {why}; {remedy}")
+        return Choice(CUDA_AUTO if asked == "auto" else asked)
     if asked == "auto":
         return _first_that_can_be_had(planned)
     if asked in PACKED:
@@ -62,11 +62,9 @@ def is_compiled(form: str, device: str, planned: Planned) -> bool:
 
 
 def absent(device: str, planned: Planned) -> dict[str, str]:
-    """Forms that can't be had, and why, as far as it is seen without importing numba."""
-    if device != "cpu":
-        return dict.fromkeys(PACKED, "its kernels are the CPU's")
-    no_numba = None if find_spec("numba") else "numba is not installed"
-    reasons = {form: why_not_packed(planned, form) or no_numba for form in PACKED}
+    """Forms that can't be had, and why, as far as it is seen without importing numba or Triton."""
+    missing = _why_no_triton() if device != "cpu" else None if find_spec("numba") else "numba is not installed"
+    reasons = {form: why_not_packed(planned, form) or missing for form in PACKED}
     return {form: why for form, why in reasons.items() if why}
 
 
@@ -110,9 +108,17 @@ def _why_slow() -> str | None:
     return None if DOT_512 or DOT_256 else "this CPU has no instruction for products of bytes"
 
 
+def _why_no_triton() -> str | None:
+    return None if find_spec("triton") else "Triton is not installed"
+
+
 def _remedy(form: str, planned: Planned) -> str:
     if _why_no_kernels():
         return f"pip install '{NUMBA}', or take bfloat16 or float32"
+    return _other(form, planned)
+
+
+def _other(form: str, planned: Planned) -> str:
     if form == "file" and why_not_packed(planned, "int8") is None:
         return "take int8, bfloat16 or float32"
     return "take bfloat16 or float32"

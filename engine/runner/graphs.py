@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _get_current_dispatch_mode
@@ -77,10 +78,15 @@ class CudaGraphs:
     """Makes CUDA graphs that share what memory they need besides their buffers."""
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool: Any = None
+        self._alive: WeakSet[_CudaGraph] = WeakSet()
 
     def __call__(self, staged: Sequence[torch.Tensor]) -> Graph:
-        return _CudaGraph(self._pool)
+        if not self._alive:  # torch refuses a pool whose last graph is gone
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = _CudaGraph(self._pool)
+        self._alive.add(graph)
+        return graph
 
 
 class _CudaGraph:

@@ -27,6 +27,7 @@ from engine.runner.chosen import Chooser
 from engine.runner.cuda_forward import Activations, AttentionPlan, CudaForward
 from engine.runner.cuda_ops import Ops
 from engine.runner.graphs import MOST_TOKENS, Bucket, Graph, GraphMaker, bucket_of, buckets_for
+from engine.runner.quantised_weights import QuantisedWeights
 from engine.runner.step_inputs import Staging, ints_of, layout
 from engine.runner.torch_runner import TorchRunner
 from engine.sampler import SampleRow
@@ -42,13 +43,13 @@ CAPTURED_AT = 2
 
 class KernelRunner(TorchRunner):
     """See `engine.runner.base.Runner` and `engine.runner.launch.Launcher`. `most_rows`, `draft_length`: what warm-up
-    captures graphs for; `graphs`: makes them, None = every step launches its kernels one by one; `sampler`: of launched
-    rows that aren't greedy, None = the host's."""
+    captures graphs for; `graphs`: makes them, None = every step launches its kernels one by one; `sampler`: decides
+    rows where their logits are, None = the host's does."""
 
     def __init__(
         self,
         config: ModelConfig,
-        weights: Weights,
+        weights: Weights | QuantisedWeights,
         name: str,
         dtype: torch.dtype,
         device: torch.device,
@@ -65,12 +66,18 @@ class KernelRunner(TorchRunner):
         sampler: DeviceSampler | None = None,
     ):
         self._ops, self._graphs, self._most_tokens = ops.told_whole(), graphs, most_tokens
-        self._sampler = sampler
+        self.sampler, self._draft_length = sampler, draft_length
         self._expected = buckets_for(most_rows, draft_length, most_tokens)
+        self._most_rows = most_rows
         self._begin()
         super().__init__(config, weights, name, dtype, device, block_size, num_blocks, baseline, consume)
 
-    def _made(self, config: ModelConfig, weights: Weights, consume: bool) -> CudaForward:  # type: ignore[override]
+    def _form(self, weights: Weights | QuantisedWeights, dtype: torch.dtype) -> tuple[str, int]:  # type: ignore[override]
+        return (weights.form, weights.bytes) if isinstance(weights, QuantisedWeights) else super()._form(weights, dtype)
+
+    def _made(  # type: ignore[override]
+        self, config: ModelConfig, weights: Weights | QuantisedWeights, consume: bool
+    ) -> CudaForward:
         return CudaForward(config, weights, self._ops)
 
     def _begin(self) -> None:
@@ -81,10 +88,11 @@ class KernelRunner(TorchRunner):
         self._held: Activations | None = None  # of graphs
         self._grown: Activations | None = None  # of other steps
         self._asked: Counter[Bucket] = Counter()
-        self._forget_graphs()
+        self.forget_graphs()
 
     def first(self, layers: int) -> KernelRunner:
         few = super().first(layers)
+        few.sampler = None
         few._begin()
         return few
 
@@ -92,17 +100,17 @@ class KernelRunner(TorchRunner):
 
     @torch.inference_mode()
     def execute(self, batch: PackedBatch) -> torch.Tensor:
-        """→ (N, vocabulary) float32, its own. Raises MemoryError or torch.OutOfMemoryError."""
+        """→ (N, vocabulary) float32, until the next call. Raises MemoryError or torch.OutOfMemoryError."""
         buffers, count = self._pass(batch), len(batch.logit_index)
         self._transformer.wanted = buffers.wanted[:count]
-        return buffers.logits[:count].clone()
+        return buffers.logits[:count]
 
     @torch.inference_mode()
     def launch(self, batch: PackedBatch, rows: list[SampleRow]) -> Pending:
         logits = self._pass(batch).logits[: len(rows)]
         assert self._staging is not None and len(rows) == len(batch.logit_index)
         if self._chooser is None:
-            self._chooser = Chooser(self.config.vocabulary, self.device, self._sampler)
+            self._chooser = Chooser(self.config.vocabulary, self.device, self.sampler)
         return self._chooser.choose(logits, rows, self._staging.chosen)
 
     def hidden(self) -> torch.Tensor:
@@ -155,9 +163,9 @@ class KernelRunner(TorchRunner):
         old = self._staging
         if old is not None and ints <= old.ints and rows <= old.rows and width <= old.width:
             return
-        widest = min(self.num_blocks, -(-self.config.max_positions // self.block_size))
+        widest = -(-self.config.max_positions // self.block_size)
         size = max(2 * ints, 1 << 14), max(rows, self._most_tokens), max(width, widest)
-        self._forget_graphs()
+        self.forget_graphs()
         self._staging = Staging(*size, self.device)
         if old is not None:
             self._staging.chosen.copy_(old.chosen)
@@ -182,7 +190,15 @@ class KernelRunner(TorchRunner):
         if bucket in self._captured:
             return self._captured[bucket]
         self._asked[bucket] += 1
-        return self._capture(bucket) if self._asked[bucket] >= CAPTURED_AT else None
+        if self._asked[bucket] < CAPTURED_AT or bucket in self._too_large:
+            return None
+        try:
+            return self._capture(bucket)
+        except (RuntimeError, MemoryError) as error:
+            if not _memory_ran_out(error):
+                raise
+            self._too_large.add(bucket)  # its steps launch their kernels one by one, until there is another pool
+            return None
 
     def _capture(self, bucket: Bucket) -> Graph | None:
         assert self._graphs is not None and self._staging is not None
@@ -204,35 +220,82 @@ class KernelRunner(TorchRunner):
         self._captured[bucket] = graph
         return graph
 
-    def _forget_graphs(self) -> None:
+    def forget_graphs(self) -> None:
         """Something that they read or write has moved. What was worth a graph is captured anew when it comes next."""
         for bucket in getattr(self, "_captured", ()):
             self._asked[bucket] = CAPTURED_AT
         self._captured: dict[Bucket, Graph] = {}
+        self._too_large: set[Bucket] = set()  # memory ran out over them
 
     @torch.inference_mode()
     def warm_up(self) -> None:
+        """Raises what the device raises when it runs out of memory; `fewer_graphs` is then worth trying."""
         super().warm_up()
         if self._graphs is not None:
             for bucket in self._expected:
                 if bucket not in self._captured:
                     self._capture(bucket)
+        if self.sampler is not None:
+            lengths = {0, min(1, self._draft_length), self._draft_length}  # kernels are compiled anew for 0, 1 and more
+            buffers = self._held or self._grown
+            assert buffers is not None
+            self.sampler.warm_up(buffers.logits[: self._most_rows * (1 + self._draft_length)], lengths)
 
     @property
     def graphs_captured(self) -> int:
         return len(self._captured)
 
+    @property
+    def graphs_missing(self) -> float:
+        """Of those that warm-up captures, the share that isn't captured."""
+        expected = self._expected if self._graphs is not None else []
+        missing = sum(bucket not in self._captured for bucket in expected)
+        return missing / len(expected) if expected else 0.0
+
+    @property
+    def graph_tokens(self) -> int:
+        """Of the largest step that may get a graph."""
+        return self._most_tokens if self._graphs is not None else 0
+
     # --- memory ---
 
+    def fewer_graphs(self) -> bool:
+        self.give_back()
+        if self.sampler is not None:
+            self.sampler.shrink()
+        if not self.graph_tokens:
+            return False
+        self._most_tokens //= 2
+        self._expected = [bucket for bucket in self._expected if bucket.tokens <= self._most_tokens]
+        if not self._expected:
+            self._graphs, self._most_tokens = None, 0
+        return True
+
+    def give_back(self) -> None:
+        self.forget_graphs()
+        self._staging = self._workspace = self._held = self._grown = None
+        self._asked.clear()
+        if self.sampler is not None:
+            self.sampler.give_back()
+
     def resize(self, num_blocks: int) -> None:
-        self._forget_graphs()
+        self.forget_graphs()
         super().resize(num_blocks)
 
     def rebuild(self, num_blocks: int, block_size: int, host_blocks: int) -> None:
-        self._forget_graphs()
+        self.forget_graphs()
         super().rebuild(num_blocks, block_size, host_blocks)
 
     def memory(self) -> Memory:
         """`graphs`: the buffers that they hold."""
         parts = (self._held, self._staging) if self._captured else ()
         return msgspec.structs.replace(super().memory(), graphs=sum(part.bytes for part in parts if part is not None))
+
+
+def _memory_ran_out(error: BaseException | None) -> bool:
+    """A capture that fails over memory ends with another error, told in its course."""
+    while error is not None:
+        if ran_out(error):
+            return True
+        error = error.__context__
+    return False

@@ -30,6 +30,8 @@ class PooledRunner:
 
     name = ""
     gpu = ""
+    graphs_missing = 0.0  # share of the graphs that warm-up captures which aren't captured
+    graph_tokens = 0  # of the largest step that may get a graph
 
     def __init__(self, config: ModelConfig, model: Model, pool: KVPool, baseline: Resident):
         """`pool`: empty. `baseline`: what was resident before the model came."""
@@ -137,6 +139,17 @@ class PooledRunner:
             baseline=self._baseline.total,
             baseline_files=self._baseline.files,
         )
+
+    def forget_graphs(self) -> None:
+        """Steps that were captured; their memory goes with them."""
+
+    def fewer_graphs(self) -> bool:
+        """Let go of all buffers, and capture graphs of half as many tokens from now on; False: there are none left to
+        do without. Before any pass is launched."""
+        return False
+
+    def give_back(self) -> None:
+        """Let go of graphs and of the buffers that steps left. Before any pass is launched."""
 
     @torch.inference_mode()
     def warm_up(self) -> None:

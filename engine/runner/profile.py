@@ -4,7 +4,10 @@
            − weights and buffers − the most that a step takes beside them − graphs
 
 The fraction binds the whole card, others included: it is filled up to there and no further. Memory that runs out during
-the pass makes the step smaller, and the engine is told of it. Knows a card by a few numbers, so that tests need none.
+the pass makes the step smaller, or lets it do with fewer graphs, and the engine is told of it. What stays allocated
+whatever the pool's size, weights and buffers, is missing from what is free from then on, so it is in no figure here;
+the others are what a step takes for a moment, and what comes back when graphs are forgotten. Knows a card by a few
+numbers, so that tests need none.
 """
 
 from __future__ import annotations
@@ -52,6 +55,9 @@ class Profiled(Protocol):
     def resize(self, num_blocks: int) -> None: ...
     def execute(self, batch: object) -> object: ...
     def warm_up(self) -> None: ...
+    def forget_graphs(self) -> None: ...
+    def fewer_graphs(self) -> bool: ...
+    def give_back(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Profile:
 
     tokens: int
     step: int  # beside weights, pool and buffers that stay
-    graphs: int  # captured, and what libraries took meanwhile
+    graphs: int  # captured; given back when they are forgotten, as they are whenever the pool changes
     cut: bool
 
     @property
@@ -83,6 +89,7 @@ def profile(runner: Profiled, card: Card, tokens: int, rows: int, longest: int) 
             if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
                 raise
             failed = error
+        runner.give_back()
         if tokens <= LEAST_TOKENS and rows <= 1:
             card.begin()
             free, _ = card.free()
@@ -91,10 +98,10 @@ def profile(runner: Profiled, card: Card, tokens: int, rows: int, longest: int) 
         tokens, rows = max(LEAST_TOKENS, tokens // 2), max(1, rows // 2)
     card.begin()
     before, _ = card.free()
-    runner.warm_up()
+    runner.forget_graphs()
     card.begin()
     after, _ = card.free()
-    return Profile(tokens, step, max(0, before - after), tokens < asked)
+    return Profile(tokens, step, max(0, after - before), tokens < asked)
 
 
 def room(free: int, slack: int, total: int, fraction: float, reserve: int) -> int:
@@ -103,14 +110,29 @@ def room(free: int, slack: int, total: int, fraction: float, reserve: int) -> in
 
 
 def _step(runner: Profiled, card: Card, tokens: int, rows: int, longest: int) -> int:
-    """The most that the larger of both steps takes."""
+    """The most that the larger of both steps takes, once all buffers are there and graphs are captured: it may run
+    beside them."""
     lengths = [min(longest, tokens)] * max(1, tokens // longest)
     blocks = max(sum(-(-length // runner.block_size) for length in lengths), rows)
+
+    def run() -> None:
+        for batch in (lengths, [1] * rows):
+            runner.execute(dummy_batch(batch, runner.block_size))
+
     runner.resize(blocks)
+    while True:
+        run()  # first, for graphs are void when buffers grow
+        try:
+            runner.warm_up()
+            break
+        except (RuntimeError, MemoryError, OutOfDeviceMemory) as error:
+            if not isinstance(error, OutOfDeviceMemory) and not ran_out(error):
+                raise
+            if not runner.fewer_graphs():
+                raise
     card.begin()
     rest = card.allocated()
-    for batch in (lengths, [1] * rows):
-        runner.execute(dummy_batch(batch, runner.block_size))
+    run()
     return max(0, card.peak() - rest)
 
 

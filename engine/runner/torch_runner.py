@@ -39,13 +39,17 @@ class TorchRunner(PooledRunner):
     ):
         """`name`: the model's. `baseline`: what was resident before it came. `consume`: nobody else needs `weights`.
         Raises OutOfDeviceMemory."""
-        form, bytes_held = str(dtype).removeprefix("torch."), weights.parameters * dtype.itemsize
+        form, bytes_held = self._form(weights, dtype)
         model = describe(config, weights.parameters, name, form, bytes_held, dtype)
         super().__init__(config, model, KVPool(config, block_size, dtype, device), baseline)
         self.dtype, self.device = dtype, device
         self._transformer = self._made(config, weights, consume)
         self._seconds = 0.0  # in the model, so far
         self.resize(num_blocks)
+
+    def _form(self, weights: Weights, dtype: torch.dtype) -> tuple[str, int]:
+        """The weights' form and bytes."""
+        return str(dtype).removeprefix("torch."), weights.parameters * dtype.itemsize
 
     def _made(self, config: ModelConfig, weights: Weights, consume: bool) -> Transformer:
         return Transformer(config, weights, consume)

@@ -153,9 +153,18 @@ def test_shapes_that_do_not_fit(machine, planned):
 
 
 @pytest.mark.parametrize("form", forms.PACKED)
-def test_no_packed_form_on_a_card(planned, form: str):
-    with pytest.raises(ModelProblem, match=rf"'{form}' has kernels for the CPU only; take bfloat16 .* device 'cpu'"):
+def test_packed_forms_on_a_card(planned, form: str, monkeypatch: pytest.MonkeyPatch):
+    assert choose(form, "cuda", planned["gguf"]) == forms.Choice(form)
+    with pytest.raises(ModelProblem, match=r"8 numbers wide.*; take bfloat16 or float32"):
+        choose(form, "cuda", planned["narrow"])
+    monkeypatch.setattr(forms, "find_spec", lambda name: None)
+    with pytest.raises(ModelProblem, match="Triton is not installed; take bfloat16 or float32"):
         choose(form, "cuda", planned["gguf"])
+
+
+def test_the_file_holds_nothing_packed_for_a_card_either(planned):
+    with pytest.raises(ModelProblem, match=r"is F16, .*; take int8, bfloat16 or float32"):
+        choose("file", "cuda", planned["half"])
 
 
 def test_numba_is_missing(planned, monkeypatch: pytest.MonkeyPatch):
@@ -184,8 +193,9 @@ def test_forms_that_cannot_be_had_are_told(planned, monkeypatch: pytest.MonkeyPa
     assert forms.absent("cpu", planned["gguf"]) == {}
     assert list(forms.absent("cpu", planned["half"])) == ["file"]
     assert all("8 numbers wide" in why for why in forms.absent("cpu", planned["narrow"]).values())
-    assert set(forms.absent("cuda", planned["gguf"])) == set(forms.PACKED)
+    assert forms.absent("cuda", planned["gguf"]) == {} and list(forms.absent("cuda", planned["half"])) == ["file"]
     monkeypatch.setattr(forms, "find_spec", lambda name: None)
+    assert forms.absent("cuda", planned["gguf"]) == dict.fromkeys(forms.PACKED, "Triton is not installed")
     assert forms.absent("cpu", planned["gguf"]) == dict.fromkeys(forms.PACKED, "numba is not installed")
 
 

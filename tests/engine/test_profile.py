@@ -16,20 +16,22 @@ MIB = 1 << 20
 
 
 class FakeCard:
-    """Also a runner: a step takes `per_token` bytes for a moment, graphs take theirs for good; all ends at `total`."""
+    """Also a runner: a step takes `per_token` bytes for a moment and leaves a buffer of `kept` a token for good, graphs
+    take theirs until they are forgotten; all ends at `total`. Graphs of half as many tokens take half as much."""
 
     block_size, block_bytes = 16, 1 * MIB
 
-    def __init__(self, total: int, others: int, weights: int, per_token: int, graphs: int = 0):
+    def __init__(self, total: int, others: int, weights: int, per_token: int, graphs: int = 0, kept: int = 0):
         self.total, self.others, self.weights = total, others, weights
-        self.per_token, self.to_capture = per_token, graphs
-        self.graphs = self.blocks = self.most = 0
+        self.per_token, self.to_capture, self.kept = per_token, graphs, kept
+        self.graphs = self.blocks = self.most = self.buffers = 0
         self.error: Exception = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
         self.steps: list[int] = []
+        self.lowered = 0
 
     # the card
     def allocated(self) -> int:
-        return self.weights + self.blocks * self.block_bytes
+        return self.weights + self.buffers + self.blocks * self.block_bytes
 
     def free(self) -> tuple[int, int]:
         return self.total - self.others - self.graphs - self.allocated(), self.total
@@ -42,22 +44,39 @@ class FakeCard:
 
     # the runner
     def resize(self, num_blocks: int) -> None:
+        self.graphs = 0  # captured over another pool
         grown = (num_blocks - self.blocks) * self.block_bytes
         if grown > self.free()[0]:
             raise OutOfDeviceMemory(num_blocks * self.block_bytes, self.free()[0])
-        self.blocks, self.graphs = num_blocks, 0  # captured over another pool
+        self.blocks = num_blocks
 
     def execute(self, batch) -> None:
         taken = len(batch.tokens) * self.per_token
-        if taken > self.free()[0]:
+        buffers = max(self.buffers, len(batch.tokens) * self.kept)
+        if buffers > self.buffers:
+            self.graphs = 0  # they read and write them
+        if taken + buffers - self.buffers > self.free()[0]:
             raise self.error
+        self.buffers = buffers
         self.steps.append(len(batch.tokens))
         self.most = max(self.most, self.allocated() + taken)
 
     def warm_up(self) -> None:
-        if self.to_capture > self.free()[0]:
+        if self.to_capture - self.graphs > self.free()[0]:
             raise self.error
         self.graphs = self.to_capture
+
+    def forget_graphs(self) -> None:
+        self.graphs = 0
+
+    def fewer_graphs(self) -> bool:
+        self.give_back()
+        self.to_capture = self.to_capture // 2 if self.to_capture > MIB else 0
+        self.lowered += 1
+        return self.lowered < 40
+
+    def give_back(self) -> None:
+        self.graphs = self.buffers = 0
 
     def room(self, fraction: float, reserve: int) -> int:
         self.resize(0)
@@ -78,7 +97,7 @@ def test_step_and_graphs_are_measured() -> None:
 def test_a_step_longer_than_the_model_is_several_rows() -> None:
     card = FakeCard(24_000 * MIB, 0, 100 * MIB, 1000)
     profile(card, card, 300, 8, 128)
-    assert card.steps == [256, 8]
+    assert card.steps == [256, 8] * 2
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no more")])
@@ -107,12 +126,49 @@ def test_the_fraction_binds_the_whole_card_and_room_is_never_negative() -> None:
     assert room(free=5, slack=0, total=100, fraction=0.9, reserve=20) == 0
 
 
+def test_buffers_that_stay_are_counted_once() -> None:
+    """They are missing from what is free; a pool of all the room fills the card to the last margin."""
+    card = FakeCard(24_000 * MIB, 0, 3_000 * MIB, MIB // 4, graphs=100 * MIB, kept=MIB // 2)
+    found = profile(card, card, 2048, 16, 8192)
+    assert (found.step, found.graphs, card.buffers) == (512 * MIB, 100 * MIB, 1024 * MIB)
+    card.resize(card.room(1.0, found.reserve) // card.block_bytes)
+    card.warm_up()
+    assert card.free()[0] - found.step == MARGIN
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no more")])
+def test_graphs_that_do_not_fit_are_fewer(error: Exception) -> None:
+    card = FakeCard(1_000 * MIB, 0, 600 * MIB, MIB // 8, graphs=500 * MIB, kept=1000)
+    card.error = error
+    found = profile(card, card, 512, 8, 8192)
+    assert card.lowered > 0 and found.graphs == card.to_capture > 0
+    assert not found.cut and found.tokens == 512 and found.step == 64 * MIB
+
+
+def test_steps_beside_which_no_graph_fits_are_cut_after_that() -> None:
+    card = FakeCard(1_000 * MIB, 0, 600 * MIB, MIB // 4, graphs=300 * MIB)
+    found = profile(card, card, 2048, 8, 8192)
+    assert found.cut and 600 * MIB + found.step + found.graphs + card.blocks * MIB <= 1_000 * MIB
+
+
+def test_a_warm_up_without_graphs_that_fails_is_refused_with_figures() -> None:
+    card = FakeCard(1_000 * MIB, 0, 600 * MIB, 1000)
+    card.warm_up = lambda: (_ for _ in ()).throw(card.error)  # type: ignore[method-assign]
+    with pytest.raises(OutOfDeviceMemory, match=f"a step of {LEAST_TOKENS} tokens .* MiB are free"):
+        profile(card, card, 512, 8, 8192)
+    card = FakeCard(1_000 * MIB, 0, 600 * MIB, 1000)
+    card.warm_up = lambda: (_ for _ in ()).throw(RuntimeError("an illegal instruction"))  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        profile(card, card, 512, 8, 8192)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_pool_of_all_the_room_leaves_room_for_graphs_and_steps(seed: int) -> None:
     rng = np.random.default_rng(seed)
     total = int(rng.integers(2_000, 40_000)) * MIB
     card = FakeCard(total, int(total * rng.uniform(0, 0.4)), int(total * rng.uniform(0.05, 0.4)),
-                    int(rng.integers(1, MIB)), int(rng.integers(0, 300)) * MIB)  # fmt: skip
+                    int(rng.integers(1, MIB)), int(rng.integers(0, 300)) * MIB,
+                    int(rng.integers(0, MIB // 2)))  # fmt: skip
     rows = int(rng.integers(1, 64))
     found = profile(card, card, int(rng.integers(64, 4096)), rows, 8192)
     fraction = rng.uniform(0.5, 1.0)

@@ -16,6 +16,7 @@ from engine.runner.cpu import CpuRunner
 from engine.runner.cuda_ops import Ops, torch_ops
 from engine.runner.graphs import GraphMaker, ReplayedGraph
 from engine.runner.kernel_runner import KernelRunner
+from engine.runner.quantised_weights import QuantisedWeights
 from tests.support import tiny_models
 
 CPU = torch.device("cpu")
@@ -40,14 +41,14 @@ def tiny(directory: Path, kind: str = "llama", dtype: torch.dtype = torch.float3
 
 def on_cpu(
     config: ModelConfig,
-    weights: Weights,
+    weights: Weights | QuantisedWeights,
     block_size: int = 16,
     num_blocks: int = 4,
     ops: Ops | None = None,
     graphs: GraphMaker | None = ReplayedGraph,
     **options: Any,
 ) -> CudaOnCpu:
-    dtype = weights.embedding.dtype
+    dtype = weights.dtype if isinstance(weights, QuantisedWeights) else weights.embedding.dtype
     return CudaOnCpu(
         config, weights, "tiny", dtype, CPU, block_size, num_blocks, ops=ops or torch_ops(), graphs=graphs, **options
     )

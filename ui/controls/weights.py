@@ -20,8 +20,8 @@ from ui.theme import Theme
 # form: what the list says, and what it means
 CHOICES: dict[Dtype, tuple[str, str]] = {
     "auto": ("auto", "What suits the device and the model"),
-    "file": ("as in the file", "A GGUF file's own 4 or 8 bits a weight, none rounded again; on the CPU"),
-    "int8": ("int8", "Rounded to 8 bits a weight, with a scale for every 32; on the CPU"),
+    "file": ("as in the file", "A GGUF file's own 4 or 8 bits a weight, none rounded again"),
+    "int8": ("int8", "Rounded to 8 bits a weight, with a scale for every 32"),
     "bfloat16": ("bfloat16", "16 bits a weight"),
     "float32": ("float32", "32 bits a weight: the most exact, and the most to read"),
 }
