@@ -29,6 +29,7 @@ KINDS = ("decode", "verification", "prefill")
 KEPT = 2_048  # steps that are drawn, the latest: ten seconds at 200 a second
 LATELY = 16  # steps that stand for the present: a single one jumps about
 NEAR = 0.05  # of the ridge, to either side: at it
+STALL = 300  # times slower than the roof allows: something else happened in such a step
 OVER = 1.02  # of the roof, from which on a step is above it
 _KEPT_ROOFS = 64
 
@@ -141,7 +142,7 @@ class Shown:
 
 
 def look(history: History, roofs: Roofs, step: int, live: bool) -> Shown:
-    first, roof = roofs.at(step)
+    first, roof = roofs.at(step + 1 if live else step)  # of an engine that has run no step, its roof stands already
     pinned = 0 if live else step
     if roof is None:
         return Shown(None, None, None, None, pinned)
@@ -194,18 +195,21 @@ class Axes:
 
     @classmethod
     def around(cls, roof: Roof, found: Points) -> Axes:
-        """The ridge, both parts of the roof, and all points but for the slowest in fifty: a stall has no place here."""
+        """The ridge, both parts of the roof, and all points but stalls, which are at the floor."""
         xs, ys = [1.0], []
         if roof.known:
             xs.append(6 * roof.ridge)
             ys.append(3 * roof.flops)
         if len(found):
             xs += [float(found.intensity.min()) / 1.3, float(found.intensity.max()) * 1.5]
-            ys += [float(np.quantile(found.rate, 0.02)) / 1.5, float(found.rate.max()) * 1.3]
+            least = np.quantile(found.rate, 0.5) / STALL
+            if roof.known:
+                least = np.minimum(roof.flops, found.intensity * roof.bandwidth) / STALL
+            ys += [float(found.rate[found.rate >= least].min(initial=np.inf)) / 1.5, float(found.rate.max()) * 1.3]
         left, right = _half(min(xs), floor), _half(max(xs), ceil)
         if roof.known:
             ys.append(roof.allows(10**left))
-        ys = ys or [1e9, 1e12]
+        ys = [y for y in ys if np.isfinite(y)] or [1e9, 1e12]
         bottom, top = _half(min(ys), floor), _half(max(ys), ceil)
         return cls(left, max(right, left + 1), bottom, max(top, bottom + 1))
 
@@ -251,7 +255,7 @@ def sentence(shown: Shown) -> str:
     """Where the present batch stands, in words."""
     here = shown.here
     if here is None or shown.roof is None:
-        return f"step {shown.pinned:,} computed nothing" if shown.pinned else "no step has computed anything yet"
+        return f"Step {shown.pinned:,} computed nothing" if shown.pinned else "No step has computed anything yet"
     lead = f"step {shown.pinned:,}, " if shown.pinned else ""
     told = f"{lead}{subject(here.kind, here.rows, here.tokens)}: {where(shown.roof, here.intensity, here.rate)}"
     return told[0].upper() + told[1:]

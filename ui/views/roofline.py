@@ -29,7 +29,7 @@ class RooflineView(PaintedView):
     """Hovering tells a step, a click pins it.
 
     Attributes:
-        shown: what is drawn. chart: where.
+        shown: what is drawn. chart: where. told: what it says in words.
     """
 
     key = "roofline"
@@ -41,6 +41,7 @@ class RooflineView(PaintedView):
     def __init__(self, context: ViewContext, parent: QWidget | None = None):
         super().__init__(context, parent)
         self.shown: Shown | None = None
+        self.told = ""
         self.chart = RooflineChart(self)
         self._hovered: int | None = None  # a step
         self._before: int | None = None  # what was pinned before the last click
@@ -56,6 +57,7 @@ class RooflineView(PaintedView):
         mirror, cursor = self.context.mirror, self.context.cursor
         self.shown = look(mirror.history, mirror.roofs, cursor.step, cursor.is_live)
         self.summarise(self._brief())
+        self.told = sentence(self.shown)
         self.update()
 
     def _brief(self) -> str:
@@ -79,8 +81,7 @@ class RooflineView(PaintedView):
             self.chart.plot = QRect()
             self.draw_empty(painter, inner, *self._missing())
             return
-        words = sentence(shown)
-        y = self._say(painter, inner, words, self._role(inner, words))
+        y = self._say(painter, inner, self.told, self._role(inner, self.told))
         line = self.line()
         aside = inner.width() >= theme.px(WIDE) and inner.bottom() - y >= theme.px(HIGH)
         told = figures(self, shown)
