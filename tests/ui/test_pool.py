@@ -109,11 +109,11 @@ def test_folding_shows_used_before_cached_before_free(qtbot) -> None:
     assert grid.fold > 1
     image, shades = pixels(view.canvas), Shades(context.theme)
     ranks = rank(state, slice(None)).astype(np.int64)
-    down, across = -(-grid.rows // grid.fold), grid.columns // grid.fold
-    for y in range(down):
-        for x in range(across):
-                rows = range(y * grid.fold, min(grid.rows, (y + 1) * grid.fold))
-                members = [r * grid.columns + x * grid.fold + c for r in rows for c in range(grid.fold)]
+    tall, wide = -(-grid.rows // grid.down), grid.columns // grid.across
+    for y in range(tall):
+        for x in range(wide):
+                rows = range(y * grid.down, min(grid.rows, (y + 1) * grid.down))
+                members = [grid.index(r, x * grid.across + c) for r in rows for c in range(grid.across)]
                 here = [ranks[m] for m in members if m < grid.count]
                 at = view.canvas.origin + QPoint(x, y)
                 assert image[at.y(), at.x()] == (shades.flat[max(here)] if here else shades.background)
@@ -257,7 +257,26 @@ def test_a_fitted_grid_lies_within_its_area(count: int, size: tuple[int, int]) -
         used = grid.width * grid.height * count / (size[0] * size[1])
         assert used > (0.45 if count > 63 else 0.0)
     else:
-        assert (grid.fold - 1) ** 2 * size[0] * size[1] < 2 * count
+        assert (grid.fold / 2 - 1) * size[0] * size[1] < 2 * count  # half as many a pixel would be too many cells
+
+
+@pytest.mark.parametrize(("count", "size"), [(1_000, (500, 300)), (20_000, (420, 300)), (60_000, (200, 160)),
+                                             (400_000, (895, 240)), (400_001, (1_900, 600))])  # fmt: skip
+def test_every_cell_has_one_place_and_small_ones_lie_in_patches(count: int, size: tuple[int, int]) -> None:
+    grid = Grid.fit(count, *size)
+    rows, columns = grid.places(np.arange(count))
+    assert len(np.unique(rows * grid.columns + columns)) == count
+    assert rows.min() >= 0 and rows.max() == grid.rows - 1 and columns.max() < grid.columns
+    for index in {0, 1, grid.columns, count // 2, count - 1}:
+        assert grid.place(index) == (rows[index], columns[index]) and grid.index(*grid.place(index)) == index
+        x, y, _, _ = grid.body(index)
+        assert grid.at(x, y) == grid.index(*(part // by * by for part, by in zip(grid.place(index),
+                                           (grid.down, grid.across), strict=True)))  # fmt: skip
+    begin = grid.rows // grid.band // 2 * grid.band * grid.columns
+    run = slice(begin, begin + 300)
+    if grid.gutter == 0:  # 300 that follow each other are about as wide as they are high
+        wide = np.ptp(columns[run] // grid.across) * grid.width + 1
+        assert wide <= 90 and np.ptp(rows[run] // grid.down) * grid.height >= 12
 
 
 def test_only_what_changed_is_looked_at_again(qapp) -> None:

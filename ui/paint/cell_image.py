@@ -31,31 +31,34 @@ class Bars:
     colour: Colours
 
 
-def fold(index: NDArray, by: int) -> NDArray:
-    """(rows, columns) → one entry for each by × by cells: the highest."""
+def fold(index: NDArray, down: int, across: int) -> NDArray:
+    """(rows, columns) → one entry for each down × across cells: the highest."""
     rows, columns = index.shape
-    if rows % by or columns % by:
-        padded = np.zeros((-(-rows // by) * by, -(-columns // by) * by), index.dtype)
+    if rows % down or columns % across:
+        padded = np.zeros((-(-rows // down) * down, -(-columns // across) * across), index.dtype)
         padded[:rows, :columns] = index
     else:
         padded = index
     # slice by slice: numpy's own reduction over two axes takes ten times as long
-    tall = padded[0::by]
-    for line in range(1, by):
-        tall = np.maximum(tall, padded[line::by])
-    folded = tall[:, 0::by].copy()
-    for column in range(1, by):
-        np.maximum(folded, tall[:, column::by], out=folded)
+    tall = padded[0::down]
+    for line in range(1, down):
+        tall = np.maximum(tall, padded[line::down])
+    folded = tall[:, 0::across].copy()
+    for column in range(1, across):
+        np.maximum(folded, tall[:, column::across], out=folded)
     return folded
 
 
 def window_of(values: NDArray, grid: Grid, window: Window, rest: int = 0) -> NDArray:
     """The entries of a flat array that a window shows, as (rows, columns); `rest` where the last row ends early."""
-    low, high = window.top * grid.columns, window.bottom * grid.columns
+    band, first = grid.band, window.top // grid.band * grid.band
+    bands = -(-window.bottom // band) - first // band
+    low, high = grid.index(first, 0), grid.index(first, 0) + bands * band * grid.columns
     part = values[low:high]
     if len(part) < high - low:
         part = np.concatenate((part, np.full(high - low - len(part), rest, values.dtype)))
-    return part.reshape(window.rows, grid.columns)[:, window.left : window.right]
+    lines = part.reshape(bands, grid.columns, band)[:, window.left : window.right].swapaxes(1, 2)
+    return lines.reshape(bands * band, window.columns)[window.top - first : window.bottom - first]
 
 
 def bodies(index: NDArray, table: Colours, grid: Grid, background: int) -> Colours:

@@ -1,12 +1,16 @@
 """Where the cells of a big regular grid lie: fitted to an area, zoomed about a point, folded when there are too many.
 
+Large cells follow each other in lines, as text does. Cells of a pixel or two lie in bands instead, down the band's
+height and then to the right: neighbours in number stay neighbours on the screen, so that what belongs together is a
+patch that the eye finds, and not a hairline.
+
 Arithmetic on integers alone; knows nothing of what a cell means. Pixels are whole, so that a cell is never blurred.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +20,7 @@ DETAIL = 4  # px: from this pitch on a cell has a gutter and shows more than one
 WIDE_GUTTER = 12  # px: from this pitch on the gutter is 2 px
 LARGEST = 240  # px: a whole cell of text is readable
 STEP = 1.25  # zoom per notch
+BAND = 16  # px: height of a band
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +28,17 @@ class Grid:
     """`count` cells in rows of `columns`, each `width` × `height` px with its gutter at the right and below.
 
     Attributes:
-        fold: cells across and down that share one pixel; 1 unless the area has fewer pixels than cells.
+        down, across: cells that share one pixel; 1 unless the area has fewer pixels than cells.
+        band: rows that are filled together, column by column; 1: one row after the other. A multiple of `down`.
     """
 
     count: int
     columns: int
     width: int
     height: int
-    fold: int = 1
+    down: int = 1
+    across: int = 1
+    band: int = 1
 
     @classmethod
     def fit(cls, count: int, width: int, height: int) -> Grid:
@@ -54,37 +62,53 @@ class Grid:
             score = pitch * tall * count / (width * height) / off**0.7 * (1.03 if columns % 8 == 0 else 1.0)
             if score > best_score:
                 best, best_score = cls(count, columns, pitch, tall), score
-        return best or cls._dense(count, width, height)
+        return best if best and best.gutter else cls._dense(count, width, height)
 
     @classmethod
     def _dense(cls, count: int, width: int, height: int) -> Grid:
-        """Cells of a pixel or so, or several to a pixel."""
-        for pitch in (2, 1):
-            columns = width // pitch
-            for tall in (2, 1):
-                if columns and tall >= pitch and -(-count // columns) * tall <= height:
-                    return cls(count, columns, pitch, tall)
-        fold = 2
-        while ceil(count / (width * fold) / fold) > height:
-            fold += 1
-        return cls(count, width * fold, 1, 1, fold)
+        """Cells of a few pixels, or several to a pixel."""
+        for pitch, tall in ((3, 4), (3, 3), (2, 3), (2, 2), (1, 2), (1, 1)):
+            grid = cls(count, max(1, width // pitch), pitch, tall, band=BAND // tall)
+            if width >= pitch and grid.rows * tall <= height:
+                return grid
+        down, across = 2, 1  # those that follow each other share a pixel first
+        while (grid := cls(count, width * across, 1, 1, down, across, BAND * down))._down > height:
+            down, across = (down, 2 * across) if down > across else (2 * down, across)
+        return grid
 
     @property
-    def across(self) -> int:
-        return self.fold
-
-    @property
-    def down(self) -> int:
-        return self.fold
+    def fold(self) -> int:
+        """Cells that share a pixel."""
+        return self.down * self.across
 
     def places(self, indices: NDArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows and columns of cells."""
-        rows, columns = np.divmod(indices.astype(np.intp), self.columns)
-        return rows, columns
+        bands, rest = np.divmod(indices.astype(np.intp), self.columns * self.band)
+        if self.band == 1:
+            return bands, rest
+        columns, rows = np.divmod(rest, self.band)
+        return bands * self.band + rows, columns
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Row and column of a cell."""
+        band, rest = divmod(index, self.columns * self.band)
+        column, row = divmod(rest, self.band)
+        return band * self.band + row, column
+
+    def index(self, row: int, column: int) -> int:
+        """The cell at a row and column; beyond `count` where there is none."""
+        band, below = divmod(row, self.band)
+        return (band * self.columns + column) * self.band + below
+
+    def span(self, window: Window) -> tuple[int, int]:
+        """The first cell of the bands that a window shows, and the one after their last."""
+        whole = self.columns * self.band
+        return window.top // self.band * whole, min(self.count, -(-window.bottom // self.band) * whole)
 
     @property
     def rows(self) -> int:
-        return -(-self.count // self.columns)
+        bands, rest = divmod(self.count, self.columns * self.band)
+        return bands * self.band + min(self.band, rest)
 
     @property
     def gutter(self) -> int:
@@ -94,18 +118,18 @@ class Grid:
     @property
     def size(self) -> tuple[int, int]:
         """Pixels of the whole grid, gutters at both ends included."""
-        return -(-self.columns // self.fold) * self.width + self.gutter, self._down * self.height + self.gutter
+        return -(-self.columns // self.across) * self.width + self.gutter, self._down * self.height + self.gutter
 
     @property
     def _down(self) -> int:
-        return -(-self.rows // self.fold)
+        return -(-self.rows // self.down)
 
     def zoomed(self, notches: int) -> Grid:
         """The same rows and columns, larger by STEP a notch and by one pixel at least."""
         grid = self
         for _ in range(notches):
             if grid.fold > 1:
-                grid = replace(grid, fold=grid.fold // 2)
+                grid = replace(grid, down=max(1, grid.down // 2), across=max(1, grid.across // 2))
             else:
                 wide = max(grid.width + 1, round(grid.width * STEP))
                 grid = replace(grid, width=wide, height=max(grid.height + 1, round(wide * self.height / self.width)))
@@ -119,30 +143,29 @@ class Grid:
         """The cell under a point of the grid, its right and lower gutter included; the first one of a fold."""
         if x < 0 or y < 0:
             return None
-        column, row = int(x) // self.width * self.fold, int(y) // self.height * self.fold
-        index = row * self.columns + column
+        column, row = int(x) // self.width * self.across, int(y) // self.height * self.down
+        index = self.index(row, column)
         return index if column < self.columns and index < self.count else None
 
     def body(self, index: int) -> tuple[int, int, int, int]:
         """x, y, width, height of a cell without its gutters."""
-        row, column = divmod(index, self.columns)
+        row, column = self.place(index)
         gutter = self.gutter
         return (
-            column // self.fold * self.width + gutter,
-            row // self.fold * self.height + gutter,
+            column // self.across * self.width + gutter,
+            row // self.down * self.height + gutter,
             max(1, self.width - gutter),
             max(1, self.height - gutter),
         )
 
     def visible(self, x: int, y: int, width: int, height: int) -> Window:
         """The cells that an area of the grid shows, cut ones included; whole folds."""
-        fold = self.fold
         left, top = max(0, x // self.width), max(0, y // self.height)
-        right = min(-(-self.columns // fold), -(-(x + width) // self.width))
+        right = min(-(-self.columns // self.across), -(-(x + width) // self.width))
         bottom = min(self._down, -(-(y + height) // self.height))
         return Window(
-            left * fold, min(self.columns, max(left, right) * fold), top * fold,
-            min(self.rows, max(top, bottom) * fold), left * self.width, top * self.height,
+            left * self.across, min(self.columns, max(left, right) * self.across), top * self.down,
+            min(self.rows, max(top, bottom) * self.down), left * self.width, top * self.height,
         )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ class PoolView(View):
         if not grid.count:
             return ""
         if grid.fold > 1:
-            return f"{grid.fold}×{grid.fold} blocks a pixel: used before cached before free"
+            return f"{grid.fold} blocks a pixel: used before cached before free"
         if self.canvas.zoomed:
             return f"{grid.columns:,} × {grid.rows:,} cells"
         return "" if grid.gutter else "scroll to zoom in"

@@ -91,8 +91,8 @@ class PoolCanvas(QWidget):
             return
         self._notches = steps
         self.grid = self._fitted().zoomed(steps)
-        wide, tall = self.grid.width / self.grid.fold, self.grid.height / self.grid.fold
-        x, y = at.x() * wide * old.fold / old.width, at.y() * tall * old.fold / old.height
+        wide, tall = self.grid.width / self.grid.across, self.grid.height / self.grid.down
+        x, y = at.x() * wide * old.across / old.width, at.y() * tall * old.down / old.height
         self._place(about - QPoint(round(x), round(y)))
         self.refresh()
         self.moved.emit()

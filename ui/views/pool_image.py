@@ -24,7 +24,7 @@ FLASH = 8  # steps for which a prefix hit is seen: it is rarer, and the more tel
 class PoolImage:
     """
     Attributes:
-        folding: how many blocks share a pixel, per side; 1 = none.
+        folding: how many blocks share a pixel; 1 = none.
     """
 
     def __init__(self, shades: Shades):
@@ -56,7 +56,8 @@ class PoolImage:
         assert state is not None
         ranks = cell_image.window_of(self._ranks, grid, window)
         self.folding = grid.fold
-        ranks = cell_image.fold(ranks, grid.fold) if grid.fold > 1 else ranks.copy()  # marks are put in below
+        # copied, because marks are put in below
+        ranks = cell_image.fold(ranks, grid.down, grid.across) if grid.fold > 1 else ranks.copy()
         if not grid.gutter:
             return self._small(ranks, grid, window, selected, chosen, pointed)
         barred = min(grid.width, grid.height) >= BARRED
@@ -103,16 +104,19 @@ class PoolImage:
         own = np.concatenate((selected, _one(chosen)))
         for blocks, mark in ((hits, HIT), (own, SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
-            ranks[rows // grid.fold, columns // grid.fold] = mark
+            ranks[rows // grid.down, columns // grid.across] = mark
         shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
         return cell_image.bodies(ranks, shades.flat, grid, self.shades.background)
 
     def _blank(self, ranks: NDArray, grid: Grid, window: Window) -> None:
-        """Cells after the last block, in the last row of cells, are no blocks."""
-        if window.bottom == grid.rows and window.rows:
-            first = (grid.rows - 1) // grid.fold * grid.fold * grid.columns  # the first block of that row
-            last = -(-(grid.count - first) // grid.fold) - window.left // grid.fold
-            ranks[-1, max(0, last) :] = BLANK
+        """Cells after the last block, in the last band, are no blocks."""
+        first = max(window.top, (grid.rows - 1) // grid.band * grid.band) // grid.down * grid.down
+        if not window.rows or first >= window.bottom:
+            return
+        bands, below = np.divmod(np.arange(first, window.bottom, grid.down), grid.band)
+        columns = np.arange(window.left, window.right, grid.across)
+        begins = (bands[:, None] * grid.columns + columns) * grid.band + below[:, None]
+        ranks[-len(bands) :][begins >= grid.count] = BLANK
 
     def _bars(self, image: Colours, ranks: NDArray, lit: NDArray | None, grid: Grid) -> None:
         state = self._state
@@ -144,7 +148,7 @@ class PoolImage:
         chosen: int | None, pointed: int | None,
     ) -> None:  # fmt: skip
         shades, inside = self.shades, 1 if min(grid.width, grid.height) >= 10 else 0
-        low, high = window.top * grid.columns, min(grid.count, window.bottom * grid.columns)
+        low, high = grid.span(window)
         around = shades.calm if len(selected) and shades.calm is not None else shades
         self._glowing(image, state, grid, window, low, high, around)
         self._flashing(image, state, grid, window, low, high, around)
@@ -230,7 +234,7 @@ def _one(block: int | None) -> NDArray[np.intp]:
 
 
 def _within(blocks: NDArray, grid: Grid, window: Window) -> NDArray:
-    rows, columns = np.divmod(blocks, grid.columns)
+    rows, columns = grid.places(blocks)
     return (
         (rows >= window.top) & (rows < window.bottom) & (columns >= window.left) & (columns < window.right)
         & (blocks < grid.count)
@@ -239,7 +243,7 @@ def _within(blocks: NDArray, grid: Grid, window: Window) -> NDArray:
 
 def _inside(blocks: NDArray, grid: Grid, window: Window) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns, within the window, of those blocks that it shows."""
-    rows, columns = np.divmod(blocks[_within(blocks, grid, window)].astype(np.intp), grid.columns)
+    rows, columns = grid.places(blocks[_within(blocks, grid, window)])
     return rows - window.top, columns - window.left
 
 

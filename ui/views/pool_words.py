@@ -48,8 +48,9 @@ class CellWords:
         painter.setFont(self._font)
         pad = max(1, (self._digit + 1) // 3)
         for row in range(window.top, window.bottom):
-            first = row * grid.columns
-            for block in range(first + window.left, min(first + window.right, grid.count)):
+            for block in (grid.index(row, column) for column in range(window.left, window.right)):
+                if block >= grid.count:
+                    break
                 x, y, _, _ = grid.body(block)
                 box = QRect(x + origin.x() + pad, y + origin.y(), wide - 2 * pad, tall)
                 painter.setPen(self._faint if lit and block not in lit else self._ink(state, block, counts))
@@ -79,7 +80,7 @@ class CellWords:
     @staticmethod
     def _indices(state: EngineState, grid: Grid, window: Window) -> dict[int, tuple[int, int]]:
         """block → (sequence, logical index) of the visible blocks; few are visible when text is."""
-        low, high = window.top * grid.columns, window.bottom * grid.columns
+        low, high = grid.span(window)
         found: dict[int, tuple[int, int]] = {}
         for seq in state.table_seqs:
             table = state.table(seq)
