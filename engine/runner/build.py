@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,14 +16,18 @@ from engine.model.packed_weights import packed_bytes, read_packed
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
 from engine.model.tensor_plan import Planned, open_planned
-from engine.model.weights import read
+from engine.model.weights import Weights, read
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.cpu import CpuRunner
 from engine.runner.cuda import CudaRunner, OnCard, PlainCudaRunner, exact_float32
-from engine.runner.cuda_ops import kernel_ops
+from engine.runner.cuda_ops import Ops, kernel_ops
 from engine.runner.forms import PACKED, absent, choose, is_compiled
-from engine.runner.graphs import CudaGraphs
+from engine.runner.graphs import CudaGraphs, GraphMaker
+from engine.runner.kernel_runner import KernelRunner
 from engine.runner.pooled import PooledRunner
+
+if TYPE_CHECKING:
+    from engine.runner.quantised_weights import QuantisedWeights
 
 MIN_BLOCKS = 4  # the low end of the setting
 PROFILED_TOKENS = 2048  # of the step that is measured where the engine finds its budget itself
@@ -155,17 +161,36 @@ def _make(
 
         packed = read_packed(planned, form, progress)
         return PackedRunner(planned.config, packed, name, config.threads, config.block_size, 0, baseline)
+    if device.type == "cuda":
+        return _on_card(config, form, planned, name, device, baseline, progress)
+    dtype = getattr(torch, form)
+    given = planned.config, read(planned, dtype, device, progress), name, dtype, device, config.block_size, 0, baseline
+    return CpuRunner(*given, consume=True)
+
+
+def _on_card(
+    config: EngineConfig,
+    form: str,
+    planned: Planned,
+    name: str,
+    device: torch.device,
+    baseline: Resident,
+    progress: Progress,
+    made: type[KernelRunner] = CudaRunner,
+    ops: Callable[[], Ops] = kernel_ops,
+    graphs: Callable[[], GraphMaker] = CudaGraphs,
+) -> PooledRunner:
+    """`made`, `ops`, `graphs`: what tests without a card put in their place."""
     if form in PACKED:
         from engine.runner.quantised_weights import quantised_weights
 
         dtype = torch.bfloat16  # of activations, keys and values
-        weights = quantised_weights(read_packed(planned, form, progress), dtype, device, consume=True)
+        packed = read_packed(planned, form, progress)
+        weights: Weights | QuantisedWeights = quantised_weights(packed, dtype, device, consume=True)
     else:
         dtype = getattr(torch, form)
         weights = read(planned, dtype, device, progress)
     given = planned.config, weights, name, dtype, device, config.block_size, 0, baseline
-    if device.type != "cuda":
-        return CpuRunner(*given, consume=True)
     if find_spec("triton") is None:
         runner = PlainCudaRunner(*given, consume=True)
         runner.notices.append("Triton is not installed, so steps run without its kernels, CUDA graphs and overlap.")
@@ -173,11 +198,11 @@ def _make(
     from engine.runner.device_sampler import DeviceSampler
 
     live = config.settings
-    return CudaRunner(
+    return made(
         *given,
         consume=True,
-        ops=kernel_ops(),
-        graphs=CudaGraphs(),
+        ops=ops(),
+        graphs=graphs(),
         sampler=DeviceSampler(planned.config.vocabulary, device),
         most_rows=live.max_batch,
         draft_length=live.draft_length if live.draft_method != "off" else 0,

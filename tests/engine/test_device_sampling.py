@@ -26,6 +26,7 @@ from engine.runner.pooled import PooledRunner, dummy_batch
 from engine.runner.transfers import ToDevice, ToHost
 from engine.sampler import Sampler, SampleRow
 from engine.speculation.ngram import NgramProposer
+from engine.speculation.proposer import Lookup
 from engine.speculation.simulated import SimulatedRule
 from tests.engine.test_cuda_runner import NEW_TOKENS, ROOMY, TIGHT, Called, nothing, oracle  # noqa: F401
 from tests.kernels.sampled_rows import assert_same
@@ -330,6 +331,43 @@ def test_a_steady_launch_of_sampled_rows_too(silent):
         pending.result()
         behind.result()
     assert reads.seen == ["numpy"] * 2 and clock.awaited == 2
+
+
+class Drafter(Lookup):
+    """Always two tokens."""
+
+    def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+        return [1, 2][:limit]
+
+    def forget(self, seq: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["drafts", "overlap"])
+def test_a_whole_step_of_the_engine_has_one_copy_and_no_allocation(silent, overlap: bool):
+    runner, clock = silent
+    engine = Engine(
+        runner,
+        settings(kv_blocks=16, draft_length=0 if overlap else 2, draft_method="off" if overlap else "ngram"),
+        sampler_of(runner),
+        bounds=limits(runner.model, 16, 1 << 16),
+        proposers={"ngram": lambda settings: Drafter()},
+        launcher=runner if overlap else None,
+    )
+    for number, sampling in enumerate(PLAIN):
+        request = Request(number=number, max_tokens=40, ignore_eos=True, sampling=sampling)
+        engine.submit(number, [3, 4, 5], request)
+    for _ in range(6):
+        engine.step()
+    seen, made, awaited = [], [], []
+    for _ in range(5):
+        clock.awaited = 0
+        with HostReads() as reads:
+            record = engine.step()
+        assert record.graph and len(unpack(record.emitted, TOKEN)) == 4 and record.overlapped == overlap
+        seen.append(reads.seen), made.append(reads.made), awaited.append(clock.awaited)
+    assert seen == [["numpy"]] * 5 and made == [[]] * 5
+    assert awaited == [2] * 5  # that the staged numbers of two steps ago are up, at once; and the results
 
 
 def test_numbers_come_and_go_in_memory_that_stays():
