@@ -251,12 +251,12 @@ def where(roof: Roof, intensity: float, rate: float) -> str:
     return f"{told}reaches {100 * share:.0f} % of what the roof allows"
 
 
-def sentence(shown: Shown) -> str:
-    """Where the present batch stands, in words."""
+def sentence(shown: Shown, idle: bool = False) -> str:
+    """Where the present batch stands, in words. `idle`: nobody runs, and the last one is spoken of."""
     here = shown.here
     if here is None or shown.roof is None:
         return f"Step {shown.pinned:,} computed nothing" if shown.pinned else "No step has computed anything yet"
-    lead = f"step {shown.pinned:,}, " if shown.pinned else ""
+    lead = f"step {shown.pinned:,}, " if shown.pinned else "idle; before, " if idle else ""
     told = f"{lead}{subject(here.kind, here.rows, here.tokens)}: {where(shown.roof, here.intensity, here.rate)}"
     return told[0].upper() + told[1:]
 

@@ -139,16 +139,24 @@ def test_each_figure_says_where_it_comes_from(view, served, restored):
         real = msgspec.structs.replace(served.mirror.ready.roof, source="measured", note="measured at start")
         rebuilt(served, view, real)
         assert view.provenance == "derived"
-        tags = {one.name.split(" now")[0].split(",")[0]: one.tag for one in figures(view, view.shown)}
+        tags = {one.name: one.tag for one in figures(view, view.shown)}
         assert tags["arithmetic"] == "derived" and tags["ridge"] == "derived"
-        each = next(one for one in figures(view, view.shown) if one.name.startswith(("each of", "one stream, alone")))
-        assert each.tag == "measured"
+        assert tags["one stream, at most"] == "derived"
+        streams = [tag for name, tag in tags.items() if name.startswith(("each of", "one stream, alone"))]
+        assert streams and set(streams) == {"measured"}
         sheet = msgspec.structs.replace(real, source="data sheet")
         rebuilt(served, view, sheet)
         assert figures(view, view.shown)[-1].tag == "data sheet"
         assert not view.grab().isNull()
     finally:
         served.source.provenance = "simulated"
+
+
+def test_idle_is_said(view):
+    assert not view.context.cursor.state.sequences and view.told.startswith("Idle; before, ")
+    view.context.cursor.pin(20)
+    view.refresh(Kinds.CURSOR)
+    assert view.told.startswith("Step 20, ")
 
 
 def test_a_card_without_a_data_sheet_has_points_but_no_roof(view, served, restored):

@@ -57,7 +57,7 @@ class RooflineView(PaintedView):
         mirror, cursor = self.context.mirror, self.context.cursor
         self.shown = look(mirror.history, mirror.roofs, cursor.step, cursor.is_live)
         self.summarise(self._brief())
-        self.told = sentence(self.shown)
+        self.told = sentence(self.shown, idle=not cursor.state.sequences)
         self.update()
 
     def _brief(self) -> str:

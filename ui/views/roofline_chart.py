@@ -15,6 +15,7 @@ from ui.roofline import Axes, Shown, few, si
 from ui.views.painted import PaintedView
 from ui.views.roofline_marks import Marks, outline
 
+TITLED = 150  # pixels at text scale 1, of height, from which on the axis says what it is
 REACH = 12  # pixels from a mark at which the mouse is on it
 
 
@@ -28,6 +29,7 @@ class RooflineChart:
         self._view, self.marks = view, Marks(view)
         self.plot, self.axes = QRect(), Axes(0, 1, 0, 1)
         self.x = self.y = np.zeros(0, np.int64)
+        self._titled = False
 
     def draw(self, painter: QPainter, area: QRect, shown: Shown, hovered: int | None) -> None:
         view, theme, line = self._view, self._view.theme, self._view.line()
@@ -37,7 +39,8 @@ class RooflineChart:
         gutter = max(view.advance(_tick(power, "FLOP/s")) for power in _decades(self.axes.bottom, self.axes.top))
         self.plot = QRect(area.left() + gutter + theme.px(8), area.top() + line // 2, 0, 0)
         self.plot.setRight(area.right() - theme.px(6))
-        self.plot.setBottom(area.bottom() - 2 * line - theme.px(6))
+        self._titled = area.height() >= theme.px(TITLED)
+        self.plot.setBottom(area.bottom() - (2 if self._titled else 1) * line - theme.px(6))
         self.x = self.y = np.zeros(0, np.int64)
         if self.plot.width() < theme.px(80) or self.plot.height() < 2 * line:
             self.plot = QRect()
@@ -169,8 +172,9 @@ class RooflineChart:
             words = _tick(power, "FLOP/s")
             spot = QRect(area.left(), y - line // 2, plot.left() - theme.px(6) - area.left(), line)
             write(painter, spot, words, small, faint, RIGHT)
-        title = QRect(plot.left(), plot.bottom() + theme.px(4) + line, plot.width(), line)
-        write(painter, title, "FLOP a byte moved (arithmetic intensity)", small, faint, CENTER)
+        if self._titled:
+            title = QRect(plot.left(), plot.bottom() + theme.px(4) + line, plot.width(), line)
+            write(painter, title, "FLOP a byte moved (arithmetic intensity)", small, faint, CENTER)
 
     def _under(self, at: QPointF, wide: int) -> QRect:
         """The place for words so wide on the axis below a point."""

@@ -13,7 +13,7 @@ from PySide6.QtGui import QPainter
 from engine.roof import Roof
 from ui import explain
 from ui.paint.labels import badge, wrap, write
-from ui.roofline import Shown, few, si
+from ui.roofline import VERIFIES, Shown, few, si
 
 if TYPE_CHECKING:
     from ui.views.roofline import RooflineView
@@ -42,11 +42,14 @@ def figures(view: RooflineView, shown: Shown) -> list[Figure]:
         if roof.known:
             note = f"{100 * stream.alone / stream.most:.0f} % of that; {note}"
         told.append(Figure("one stream, alone", explain.rate(stream.alone), "tok/s", note, measured, "alone"))
-    if stream.of and isfinite(stream.each) and (stream.of > 1 or not stream.steps):
+    drafts = shown.here is not None and shown.here.kind == VERIFIES
+    if stream.of and isfinite(stream.each) and (stream.of > 1 or drafts or not stream.steps):
         tag = "simulated" if view.simulated_drafts else measured
-        name = f"each of {stream.of:,} now"
-        note = f"together {explain.rate(stream.each * stream.of)} tok/s"
-        told.append(Figure(name, explain.rate(stream.each), "tok/s", note, tag, name))
+        name, note = f"each of {stream.of:,} now", f"together {explain.rate(stream.each * stream.of)} tok/s"
+        if stream.of == 1:
+            name = "one stream, with drafts" if drafts else "one stream now"
+            note = "whole steps, drafting included: a pass may give several tokens"
+        told.append(Figure(name, explain.rate(stream.each), "tok/s", note, tag, name.removeprefix("one stream, ")))
     if not stream.steps and not stream.of:
         told.append(Figure("one stream, measured", "–", "", "no step has decoded yet", "unavailable"))
     told.append(_ridge(roof, derived))
@@ -56,13 +59,13 @@ def figures(view: RooflineView, shown: Shown) -> list[Figure]:
 def _now(shown: Shown, roof: Roof, derived: str) -> Figure:
     here = shown.here
     if here is None:
-        return Figure("arithmetic now", "–", "", "nothing was computed", "unavailable")
+        return Figure("arithmetic", "–", "", "nothing was computed", "unavailable")
     value, unit = si(here.rate, "FLOP/s").split(" ")
     note = ""
     if roof.known:
         allowed = si(roof.allows(here.intensity), "FLOP/s")
         note = f"of {allowed} that the roof allows at {few(here.intensity)} FLOP a byte"
-    return Figure("arithmetic now", value, unit, note, derived)
+    return Figure("arithmetic", value, unit, note, derived)
 
 
 def _most(shown: Shown, roof: Roof, derived: str) -> Figure:
