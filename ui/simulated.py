@@ -25,6 +25,14 @@ SOURCE_MEANING = (
     "Simulated: a cost model of the device stands in for the model's passes. Scheduler, KV pool, tables and the "
     "bookkeeping of drafts are real; times and acceptance are computed, and the text is meaningless."
 )
+# What only a model that runs can tell, said where somebody looks for it.
+NO_VERIFICATION = "A simulated engine has no probabilities to walk through"
+WHY_NO_VERIFICATION = (
+    "Its drafts are accepted at drawn rates: there is no p, no q and no leftover. Start without --simulate to step "
+    "through a real verification."
+)
+NO_CHECK = "A simulated engine has no text to compare: start without --simulate to check an output"
+NO_BEAMS = "A simulated engine has no probabilities to search by: it serves samples, not beams."
 PARTS = "bytes that the formulas give for the simulated device; this machine holds none of them"
 
 

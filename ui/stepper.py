@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.records import StepOnce, Watch
-from ui import explain
+from ui import explain, simulated
 from ui.contracts import Source
 from ui.mirror import Mirror
 from ui.verification import Told, Walk
@@ -90,6 +90,8 @@ class Stepper:
         settings = self._mirror.settings
         if self._source.state != "ready" or settings is None:
             return "The engine isn't running"
+        if simulated.engine(self._mirror.ready):
+            return simulated.NO_VERIFICATION
         if settings.draft_method == "off" or not settings.draft_length:
             return "Drafting is off: choose a draft method, and a draft length γ above 0"
         return ""

@@ -44,7 +44,9 @@ class SimulatedEngine(Engine):
         raise RequestRefused("a simulated engine has no text to compare: run a real one to check its output")
 
     def watch(self, seq: int | None, k: int = 10) -> None:
-        """There are no distributions to tell."""
+        """Raises RequestRefused: there are no distributions to tell."""
+        if seq is not None:
+            raise RequestRefused("a simulated engine has no probabilities to tell: run a real one to see its tokens'")
 
     def _resolve(self, sequence: Sequence) -> None:
         super()._resolve(sequence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QPainter, QWheelEvent
 
-from ui import explain
+from ui import explain, simulated
 from ui.branch_moment import Moment
 from ui.branches import Spot, Tree
 from ui.changes import Kinds
@@ -17,6 +17,7 @@ from ui.views.beams_grid import BeamsGrid, shown
 from ui.views.beams_list import BeamsList, Line, lines_of
 from ui.views.painted import PaintedView
 
+HINT_OF_SAMPLES = "Send a prompt with more than one sample: its lanes appear here as they part."
 HINT = "Send a prompt with more than one sample, or with beams: its lanes appear here as they part."
 
 
@@ -82,7 +83,10 @@ class BeamsView(PaintedView):
         inner = area.adjusted(px(12), px(4), -px(12), -px(8))
         self._bars, self._chips = [], []
         if moment is None:
-            self.draw_empty(painter, inner, "No beams or samples yet", HINT)
+            if simulated.engine(self.context.mirror.ready):
+                self.draw_empty(painter, inner, "No samples yet", f"{HINT_OF_SAMPLES} {simulated.NO_BEAMS}")
+            else:
+                self.draw_empty(painter, inner, "No beams or samples yet", HINT)
             return
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         head = self.line("strong") + px(6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.records import Abort, Shadow, ShadowState, shadow_number
+from ui import simulated
 from ui.context import ViewContext
 from ui.latency import FinishedRequest
 from ui.sequences import SequenceInfo
@@ -45,21 +46,31 @@ class Checks:
         self._asked[command.id] = entry.seq
         source.send(command)
 
+    def refuse(self, entry: Entry, why: str) -> None:
+        """Say why it isn't checked, where its comparison would stand."""
+        if why != _ASK:
+            self._refuse(entry.seq, why[:1].lower() + why[1:])
+
+    def _refuse(self, seq: int, why: str) -> None:
+        self._refused[seq] = why
+        while len(self._refused) > KEPT:
+            del self._refused[next(iter(self._refused))]
+
     def settle(self) -> None:
         """Look for answers; called once a frame."""
         acks = self._context.mirror.acks
         for command in [c for c in self._asked if c in acks]:
             seq = self._asked.pop(command)
             if not acks[command].ok:
-                self._refused[seq] = acks[command].message
-                while len(self._refused) > KEPT:
-                    del self._refused[next(iter(self._refused))]
+                self._refuse(seq, acks[command].message)
         if self._context.source.state in ("dead", "ended"):
             self._asked.clear()
 
     def offer(self, entry: Entry | None) -> Offer:
         if entry is None:
             return Offer("Check", _ASK, False)
+        if simulated.engine(self._context.mirror.ready):
+            return Offer("Check", simulated.NO_CHECK, False)
         if self._shadow_itself(entry):
             return Offer("Check", "This is the run without drafts itself", False)
         if self._running(entry) is not None:

@@ -154,9 +154,15 @@ class RequestsView(View):
     def check(self) -> None:
         """Run the request shown again without drafts, or stop that; it stays in sight."""
         entry = self._info() or self._finished()
-        if entry is not None and self.checks.offer(entry).enabled:
+        if entry is None:
+            return
+        offer = self.checks.offer(entry)
+        if offer.enabled:
             self.checks.ask(entry)
-            self.context.selection.choose(entry.seq)
+        else:
+            self.checks.refuse(entry, offer.why)
+        self.context.selection.choose(entry.seq)
+        self._show_text()
 
     def menu_of(self, seq: int) -> QMenu:
         """What can be done with a request of the list, which is shown from now on."""

@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, QRect, Qt
 from PySide6.QtGui import QKeyEvent, QPainter
 from PySide6.QtWidgets import QPushButton
 
-from ui import explain
+from ui import explain, simulated
 from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
@@ -71,7 +71,7 @@ class VerificationView(PaintedView):
         stepper, live = self.stepper, self.context.cursor.is_live
         walk = stepper.walk
         stands = (walk, walk.at if walk else 0, stepper.seeking, stepper.stepped, stepper.problem, live,
-                  self._hint(), self.context.mirror.status.paused)  # fmt: skip
+                  self._hint(), self.context.mirror.status.paused, self.context.mirror.ready)  # fmt: skip
         if stands != self._shown or kinds & Kinds.THEME:
             self._shown = stands
             self._arrange()
@@ -95,7 +95,8 @@ class VerificationView(PaintedView):
             self.summarise("")
         self.back.setVisible(walking)
         self.forward.setVisible(walking)
-        self.begin.setVisible(not walking and self.context.cursor.is_live)
+        can = self.context.cursor.is_live and not simulated.engine(self.context.mirror.ready)
+        self.begin.setVisible(not walking and can)
         self.begin.setText("Stop looking" if stepper.seeking else "Go on" if self._patient else self._invitation)
         for button in (self.begin, self.back, self.forward):
             button.setFont(look.font("brand"))
@@ -159,6 +160,8 @@ class VerificationView(PaintedView):
         look, stepper = self._look, self.stepper
         if not self.context.cursor.is_live:
             headline, hint = "This is the past", "Verifications are walked live: press Esc to return"
+        elif simulated.engine(self.context.mirror.ready):
+            headline, hint = simulated.NO_VERIFICATION, simulated.WHY_NO_VERIFICATION
         elif stepper.seeking:
             done = explain.count(stepper.stepped, "step")
             headline, hint = f"Stepping sequence {stepper.seq}", f"{done} without a draft so far"
@@ -169,7 +172,8 @@ class VerificationView(PaintedView):
         lines = len(wrap(headline, look.font(role), inner.width())) * look.line(role)
         title = QRect(inner.left(), middle - lines - look.px(6), inner.width(), lines + look.px(4))
         paragraph(painter, title, headline, look.font(role), look.color("text"), CENTER)
-        ink = "warning" if stepper.problem and not stepper.seeking else "text_dim"
+        told = stepper.problem and not stepper.seeking and hint != simulated.WHY_NO_VERIFICATION
+        ink = "warning" if told else "text_dim"
         below = middle + look.px(12) + (self.begin.height() + look.px(10) if not self.begin.isHidden() else 0)
         rest = QRect(inner.left(), below, inner.width(), inner.bottom() - below)
         paragraph(painter, rest, hint, look.font("brand"), look.color(ink), CENTER)
