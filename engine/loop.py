@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from engine import records as r
+from engine.compile_log import Entry
 from engine.config import Limit, LiveSettings, SettingRefused
 
 OWN = 0  # id of commands that the engine's side gives itself; these get no Ack
@@ -38,12 +39,14 @@ class Steps(Protocol):
     def drain(self) -> r.StepRecord | None: ...
     def between(self) -> r.Between | None: ...
     def keyframe(self) -> r.Keyframe: ...
+    def now(self) -> int: ...
     def hold(self, ns: int) -> None: ...
     def watch(self, seq: int | None, k: int) -> None: ...
 
 
 class Loop:
-    """`refusals`: exceptions that refuse a request or a change; `out_of_memory`: those that a smaller pool cures."""
+    """`refusals`: exceptions that refuse a request or a change; `out_of_memory`: those that a smaller pool cures.
+    `compiled`: what was compiled since it was last asked."""
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Loop:
         refusals: tuple[type[Exception], ...] = (),
         out_of_memory: tuple[type[Exception], ...] = (),
         paused: bool = False,
+        compiled: Callable[[], list[Entry]] = list,
         clock: Callable[[], int] = time.monotonic_ns,
     ):
         self.engine = engine
@@ -62,6 +66,7 @@ class Loop:
         self._send = send
         self._refusals = refusals
         self._out_of_memory = out_of_memory
+        self._compiled = compiled
         self._clock = clock
         self._paused = paused
         self._granted = 0  # steps allowed while paused
@@ -88,6 +93,7 @@ class Loop:
         if isinstance(command, ENDS_STEP):
             self._deliver(self.engine.drain)
         self._obeys[type(command)](command)
+        self._tell_compiled(self.engine.last_step + 1)
         self._mark()
 
     def idle_for(self) -> float | None:
@@ -127,7 +133,15 @@ class Loop:
             return None
         if record is not None:
             self._send(record)
+            self._tell_compiled(record.step, record.end_clock)
         return record
+
+    def _tell_compiled(self, step: int, clock: int = 0) -> None:
+        """A step that is slow for the first time that something is needed says so."""
+        if entries := self._compiled():
+            clock = clock or self.engine.now()
+            what, ns = [entry.what for entry in entries], sum(entry.ns for entry in entries)
+            self._send(r.Compiled(step=step, clock=clock, what=what, ns=ns))
 
     # --- time that doesn't count ---
 
@@ -223,8 +237,12 @@ class Loop:
         self._ack(command)
 
     def _watch(self, command: r.Watch) -> None:
-        self.engine.watch(command.seq, command.k)
-        self._ack(command)
+        try:
+            self.engine.watch(command.seq, command.k)
+        except self._refusals as error:
+            self._ack(command, ok=False, message=str(error))
+        else:
+            self._ack(command)
 
     def _shadow(self, command: r.Shadow) -> None:
         self._account()

@@ -20,6 +20,7 @@ import msgspec
 
 from engine import records as r
 from engine.collector import keep_out_of_steps
+from engine.compile_log import CompileLog
 from engine.config import EngineConfig, SettingRefused
 from engine.loop import OWN, Loop, Steps
 from engine.memory import ran_out
@@ -108,7 +109,9 @@ def run(loop: Loop, inbox: SimpleQueue[r.Command]) -> None:
 
 def _begin(config: bytes, build: Builder, outbox: Outbox) -> Loop:
     parsed = msgspec.msgpack.decode(config, type=EngineConfig)
-    built = build(parsed, _Teller(outbox.send))
+    compiles = CompileLog()
+    built = build(parsed, compiles.loading(_Teller(outbox.send)))
+    compiles.serving(lambda: getattr(getattr(built.engine, "runner", None), "graphs_captured", 0))
     outbox.send(built.ready)
     loop = Loop(
         built.engine,
@@ -117,6 +120,7 @@ def _begin(config: bytes, build: Builder, outbox: Outbox) -> Loop:
         refusals=built.refusals,
         out_of_memory=built.out_of_memory,
         paused=parsed.start_paused,
+        compiled=compiles.take,
     )
     loop.begin()
     return loop
@@ -158,11 +162,11 @@ class _Teller:
         self._stage = ""
         self._next = 0.0
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, unit: str = "bytes") -> None:
         now = time.monotonic()
         if stage != self._stage or now >= self._next or done == total:
             self._stage, self._next = stage, now + TELL_EVERY
-            self._send(r.Loading(stage=stage, done=done, total=total))
+            self._send(r.Loading(stage=stage, done=done, total=total, unit=unit))
 
 
 def explain(error: BaseException) -> str:

@@ -128,7 +128,15 @@ class BlockLives:
         self.again = Measure()
         self.events = BlockEvents()
         self._gone: OrderedDict[int, tuple[int, int, int]] = OrderedDict()  # hash → block, step, clock
+        self._most_gone = KEPT_GONE
         self.start(0)
+
+    def keep(self, share: float) -> None:
+        """Hold only this share of what is usually kept, but for the events of blocks."""
+        for measure in (self.lifetime, self.freed, self.idle, self.unused, self.gap, self.again):
+            measure.seconds.keep(max(1, int(share * KEPT)))
+            measure.steps.keep(max(1, int(share * KEPT)))
+        self._most_gone = max(1, int(share * KEPT_GONE))
 
     def start(self, num_blocks: int) -> None:
         """Another engine's pool, empty. What was counted stays."""
@@ -214,7 +222,7 @@ class BlockLives:
             if known_by:
                 self._gone[known_by] = block, step, clock
                 self._gone.move_to_end(known_by)
-        while len(self._gone) > KEPT_GONE:
+        while len(self._gone) > self._most_gone:
             self._gone.popitem(last=False)
         self._hash[blocks] = 0
         self.state[blocks], self._filled[blocks], self._refcount[blocks] = USED, 0, 1

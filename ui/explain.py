@@ -10,7 +10,7 @@ import math
 
 from engine.config import AUTO
 from engine.formulas import GIB, KIB, MIB, blocks_for
-from engine.records import NONE, Preempted, StepBudget
+from engine.records import NONE, Compiled, Preempted, StepBudget
 
 NEAR = 0.2  # a step this close to the time aimed at is as long as it should be: chunks are cut to whole grains
 BOUNDS = {
@@ -120,21 +120,29 @@ def change(key: str, old: object, new: object) -> str:
     """'γ 4 → 8', the label of a mark."""
     if key == "engine":
         return "engine started again"
+    if key == "compiled":
+        return str(new)
     return f"{SETTINGS.get(key, key)} {setting(key, old)} → {setting(key, new)}"
+
+
+def compiled(told: Compiled) -> str:
+    """'compiled the kernel verify, 2.3 s', of what was needed for the first time."""
+    names = ", ".join(told.what[:3]) + (f" and {len(told.what) - 3} more" if len(told.what) > 3 else "")
+    return f"compiled {names}" + (f", {duration(told.ns / 1e9)}" if told.ns else "")
 
 
 def budget(found: StepBudget, chunked: bool = True) -> str:
     """How the engine came to a step's token budget: 'auto: 148 tokens, so that a step takes about 75 ms: …'."""
     if not chunked:
-        return f"auto: up to {found.tokens:,} tokens, for without chunked prefill a prompt is computed whole"
+        return f"auto: up to {count(found.tokens, 'token')}, for without chunked prefill a prompt is computed whole"
     each = found.each * found.tokens
     taken, goal = duration((found.fixed + each) / 1e3), duration(found.goal / 1e3)
     sum_ = f"{duration(found.fixed / 1e3)} + {duration(found.each / 1e3)} a token"
     if found.fixed + each > found.goal * (1 + NEAR):
-        return f"auto: {found.tokens:,} tokens, though a step then takes about {taken} instead of {goal}: {sum_}"
+        return f"auto: {count(found.tokens, 'token')}, though a step then takes about {taken} instead of {goal}: {sum_}"
     if found.fixed + each < found.goal * (1 - NEAR):
-        return f"auto: {found.tokens:,} tokens, as more gain nothing; a step takes about {taken}: {sum_}"
-    return f"auto: {found.tokens:,} tokens, so that a step takes about {taken}: {sum_}"
+        return f"auto: {count(found.tokens, 'token')}, as more gain nothing; a step takes about {taken}: {sum_}"
+    return f"auto: {count(found.tokens, 'token')}, so that a step takes about {taken}: {sum_}"
 
 
 def visible(text: str) -> str:

@@ -174,11 +174,20 @@ class History:
         self.latency = Latency()
         self.lives = BlockLives()
         self.marks: list[Mark] = []
+        self._most_marks = KEPT_MARKS
         self.passes = Passes()
         self.crossover = Crossover()
 
     def __len__(self) -> int:
         return self._high - self._low
+
+    def keep(self, share: float) -> None:
+        """Hold only this share of what is usually kept."""
+        self.capacity = max(1, int(share * self.capacity))
+        self._most_marks = max(1, int(share * KEPT_MARKS))
+        self.passes = Passes(max(1, int(share * KEPT_PASSES)))
+        self.latency.keep(share)
+        self.lives.keep(share)
 
     @property
     def full(self) -> bool:
@@ -304,7 +313,7 @@ class History:
             if f.name == "draft_length" and before != after:
                 if self._hides(before, after):
                     self._unmarked.append(Mark(step, clock, f.name, before, after))
-                    del self._unmarked[:-KEPT_MARKS]
+                    del self._unmarked[: -self._most_marks]
                     continue
                 before = self.meant(before, step)
             if before != after:
@@ -320,7 +329,7 @@ class History:
 
     def note(self, mark: Mark) -> None:
         self.marks.append(mark)
-        del self.marks[:-KEPT_MARKS]
+        del self.marks[: -self._most_marks]
 
     def _make_room(self) -> None:
         kept = min(len(self), self.capacity - 1)

@@ -14,6 +14,7 @@ from engine.config import LiveSettings
 from engine.records import (
     Ack,
     Between,
+    Compiled,
     Died,
     Ended,
     Gap,
@@ -26,6 +27,7 @@ from engine.records import (
     Status,
     StepRecord,
 )
+from ui import explain
 from ui.alternation import Alternation
 from ui.branches import Branches
 from ui.changes import Kinds
@@ -122,8 +124,7 @@ class Mirror:
     def keep(self, share: float) -> None:
         """Hold only this share of what is usually kept, 0 to 1. Before anything came."""
         assert not len(self.history)
-        self.history.capacity = max(1, int(share * self.history.capacity))
-        self.history.latency.keep(share)
+        self.history.keep(share)
         self._snapshots.keep(share)
 
     def apply_all(self, messages: Iterable[Message]) -> Kinds:
@@ -166,11 +167,20 @@ class Mirror:
         elif isinstance(message, Notice | Refused):
             self.notices.append(message)
             del self.notices[:-KEPT_NOTICES]
+        elif isinstance(message, Compiled):
+            self._compiled(message)
         elif isinstance(message, Died):
             self.died = message
         elif isinstance(message, Ended):
             self.ended = True
         return Kinds.SOURCE
+
+    def _compiled(self, told: Compiled) -> None:
+        """Leaves a mark, as it explains a slow step."""
+        words = explain.compiled(told)
+        self.history.note(Mark(told.step + self._offset, told.clock, "compiled", None, words))
+        self.notices.append(Notice(message=f"Step {told.step + self._offset:,} waited: {words}.", level="info"))
+        del self.notices[:-KEPT_NOTICES]
 
     def _ready(self, ready: Ready) -> Kinds:
         again, known = self.live.step > 0 or self.ready is not None, self.ready

@@ -4,6 +4,7 @@ where a setting changed and a play head. Dragging it pins the cursor; at its rig
 from __future__ import annotations
 
 import math
+from html import escape
 from time import monotonic
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
@@ -207,7 +208,7 @@ class Timeline(QFrame):
             return "Nothing has run yet"
         columns = history.slice()
         seconds = (int(columns.end[-1]) - int(columns.clock[0])) / 1e9
-        return f"{explain.duration(seconds)} · {len(history):,} steps kept"
+        return f"{explain.duration(seconds)} · {explain.count(len(history), 'step')} kept"
 
     def moment(self) -> str:
         """Which moment is shown: 'step 8,412 · 12.3 s ago'."""
@@ -273,6 +274,8 @@ class Timeline(QFrame):
         """What changed, and the figures before and after it."""
         if mark.key == "engine":
             return f"<b>The engine was started again</b><br>step {mark.step:,}"
+        if mark.key == "compiled":
+            return f"<b>Step {mark.step:,} waited</b><br>{escape(str(mark.new))}"
         told = figures.around(self._context.mirror, mark, self._context.goals.targets)
         rows = "".join(
             f"<tr><td>{name}&nbsp;&nbsp;</td><td align=right>{before}</td><td>&nbsp;→&nbsp;</td>"

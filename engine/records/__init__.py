@@ -11,7 +11,7 @@ A reader skips fields that it doesn't know; `SCHEMA` changes when one that it ne
 
 from __future__ import annotations
 
-from engine.records.answers import Ack, Died, Ended, Gap, Loading, Notice, Ready, Refused, Status
+from engine.records.answers import Ack, Compiled, Died, Ended, Gap, Loading, Notice, Ready, Refused, Status
 from engine.records.arrays import (
     ACCEPTED,
     BLOCK,

@@ -70,6 +70,16 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     level: Literal["info", "warning"] = "warning"
 
 
+class Compiled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something was compiled or captured while the engine served. `step`: the one that waited for it, or that came
+    next. `clock`: its end on the engine clock. `ns`: what compiling took; 0 = not known apart from the step."""
+
+    step: int
+    clock: int
+    what: list[str]
+    ns: int
+
+
 class Gap(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Records of steps first..last were dropped before a slow reader; a keyframe follows."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.records.answers import Ack, Died, Ended, Gap, Loading, Notice, Ready, Refused, Status
+from engine.records.answers import Ack, Compiled, Died, Ended, Gap, Loading, Notice, Ready, Refused, Status
 from engine.records.commands import Command
 from engine.records.steps import Between, Keyframe, StepRecord
 
 SCHEMA = 5
 
 Message = (
-    StepRecord | Between | Keyframe | Loading | Ready | Ack | Refused | Status | Notice | Gap | Died | Ended
+    StepRecord | Between | Keyframe | Loading | Ready | Ack | Refused | Status | Notice | Compiled | Gap | Died
+    | Ended
 )
 
 

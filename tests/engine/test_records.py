@@ -61,6 +61,7 @@ MESSAGES = [
     r.Ack(id=1, ok=False, step=8, message="no", key="max_batch", settings=LiveSettings()),
     r.Refused(number=1, message="too long"),
     r.Status(paused=True, delay=0.5, idle=False),
+    r.Compiled(step=7, clock=9, what=["the kernel verify"], ns=2_300_000_000),
     r.Notice(message="n"),
     r.Gap(first=1, last=2),
     r.Died(reason="killed"),

@@ -52,7 +52,7 @@ class MarkWords:
         if advance(words) > width:
             return ""
         # what has no room is left out before its figures are looked up
-        if marks[0].key == "engine" or advance(f"{words}: 9 → 9 tok/s") > width:
+        if marks[0].key in ("engine", "compiled") or advance(f"{words}: 9 → 9 tok/s") > width:
             return words
         parts = self.parts(marks[0])
         for count in range(len(parts), 0, -1):
