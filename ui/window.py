@@ -315,7 +315,8 @@ class Window(QMainWindow):
         mirror = self.mirror
         mirror.alternation.tick(self.context.source, mirror.settings, mirror.last_step, mirror.acks)
         self._look_after_unloading()
-        self.clock.share = cores.frame_share(mirror.ready, mirror.status, self._cores)
+        share = cores.frame_share(mirror.ready, mirror.status, self._cores)
+        self.clock.pace(share, self.isVisible() and not self.isMinimized())
 
     def show_parts(self, kinds: Kinds, numbers: bool, hints: bool) -> None:
         """What stands around the views, once a frame: figures and hints only when they are due."""

@@ -48,20 +48,20 @@ def frames_of(clock: FrameClock, drawn: list[bool], busy: int) -> int:
 
 @pytest.mark.parametrize(
     "share, busy, ticks",
-    [(1.0, 4_800_000, 1), (0.5, 4_800_000, 1), (0.1, 4_800_000, 3), (0.08, 4_800_000, 4), (0.08, 80_000_000, 6)],
+    [(1.0, 4_800_000, 1), (0.5, 4_800_000, 1), (0.1, 4_800_000, 2), (0.07, 4_800_000, 3), (0.08, 80_000_000, 3)],
 )
 def test_frames_that_have_a_share_of_a_core_come_as_seldom_as_that_asks_but_ten_a_second(qapp, share, busy, ticks):
     drawn = []
     clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
-    clock.share = share
+    clock.pace(share, seen=True)
     assert frames_of(clock, drawn, busy) == ticks
-    assert ticks * 16 <= 100
+    assert ticks * clock._timer.interval() <= 100
 
 
 def test_what_others_took_of_the_core_is_no_cost_of_the_frame(qapp):
     drawn = []
     clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
-    clock.share = 0.1
+    clock.pace(0.1, seen=True)
     clock.tick()
     clock.painted(FRAME_NS, 100_000)  # a frame's time on the wall, hardly any of it on a core
     drawn.clear()
@@ -74,7 +74,7 @@ def test_ticks_that_come_late_are_fewer(qapp, monkeypatch):
     monkeypatch.setattr("ui.clock.perf_counter_ns", lambda: now)
     drawn = []
     clock = FrameClock(lambda draw: (drawn.append(draw), (0, 0) if draw else None)[1])
-    clock.share = 0.01
+    clock.pace(0.01, seen=True)
     clock.tick()
     clock.painted(5_000_000, 5_000_000)
     now += 50_000_000
@@ -87,7 +87,7 @@ def test_ticks_that_come_late_are_fewer(qapp, monkeypatch):
 def test_a_frame_may_be_drawn_unasked(qapp):
     urgent = []
     clock = FrameClock(lambda draw: (0, 0) if draw or urgent else None)
-    clock.share = 0.01
+    clock.pace(0.01, seen=True)
     clock.tick()
     clock.painted(5_000_000, 5_000_000)
     clock.tick()
@@ -96,6 +96,16 @@ def test_a_frame_may_be_drawn_unasked(qapp):
     clock.tick()
     clock.painted(5_000_000, 5_000_000)
     assert clock.stats.skipped == 1 and clock.stats.count == 2
+
+
+def test_the_timer_follows_what_frames_may_take_and_whether_they_are_seen(qtbot):
+    clock = FrameClock(lambda draw: None)
+    intervals = []
+    for share, seen in ((1.0, True), (0.5, True), (0.5, False), (1.0, False), (1.0, True)):
+        clock.pace(share, seen)
+        intervals.append(clock._timer.interval())
+    assert intervals[0] == intervals[-1] == 16 and intervals[2] == intervals[3] < 100
+    assert intervals[0] < intervals[1] < intervals[2]
 
 
 def test_debt_is_capped(qapp):
