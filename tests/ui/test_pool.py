@@ -18,7 +18,7 @@ from ui.paint.cells import Grid
 from ui.theme import Theme
 from ui.views.pool import PoolView
 from ui.views.pool_image import BARRED, FLASH, PoolImage, blocks_of
-from ui.views.pool_shades import FIRST_USED, FULL, HUES, RANKS, Shades, rank
+from ui.views.pool_shades import FIRST_USED, FULL, HALO, HUES, RANKS, Shades, rank
 
 
 def assert_decodes(view: PoolView, context: ViewContext) -> None:
@@ -40,7 +40,7 @@ def assert_decodes(view: PoolView, context: ViewContext) -> None:
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_the_code_book_is_unambiguous(qapp, theme) -> None:
     shades = Shades(Theme(theme))
-    assert len(set(shades.flat.tolist())) == RANKS + 3  # three marks: no block, selected, under the mouse
+    assert len(set(shades.flat.tolist())) == RANKS + 4  # marks: no block, selected, its halo, under the mouse
 
 
 @pytest.mark.parametrize(
@@ -325,6 +325,22 @@ def test_a_selection_turns_all_other_cells_down(qtbot, blocks, size) -> None:
     context.selection.choose()
     view.refresh(Kinds.SELECTION)
     assert (pixels(view.canvas) == before).all()
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(20_000, (420, 300)), (60_000, (200, 160))])
+def test_blocks_of_a_selection_that_are_too_small_have_a_halo(qtbot, blocks, size) -> None:
+    context = scene(blocks, 16, 90)
+    view = show(qtbot, PoolView(context), *size)
+    seq, shades = context.mirror.live.running[4], Shades(context.theme)
+    context.selection.choose(seq=seq)
+    view.refresh(Kinds.SELECTION)
+    image, halo = pixels(view.canvas), int(shades.flat[HALO])
+    boxes = [view.canvas.rect_of(block) for block in blocks_of(context.mirror.live, seq).tolist()]
+    for box in boxes:
+        assert (image[box.top() : box.bottom() + 1, box.left() : box.right() + 1] == shades.selection).all()
+        beside = image[box.top(), max(0, box.left() - 1) : box.right() + 2]
+        assert set(beside.tolist()) <= {shades.selection, halo, shades.background}
+    assert 0 < (image == halo).sum() < 60 * len(boxes)
 
 
 @pytest.mark.parametrize(("blocks", "size"), [(300, (700, 360)), (20_000, (420, 300))])

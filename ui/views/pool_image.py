@@ -14,9 +14,10 @@ from ui.paint import cell_image
 from ui.paint.cell_image import Bars, Colours
 from ui.paint.cells import Grid, Window
 from ui.state import EngineState
-from ui.views.pool_shades import BLANK, FIRST_USED, FULL, HIT, HUES, POINTED, SELECTED, Shades, rank
+from ui.views.pool_shades import BLANK, FIRST_USED, FULL, HALO, HIT, HUES, POINTED, SELECTED, Shades, rank
 
 BARRED = 8  # px: from this pitch on fill is a bar, below it a shade
+HALO_PX = 2  # around selected cells that are too small for an outline
 GLOW = 4  # steps for which a block just taken glows; more when a frame covers more
 FLASH = 8  # steps for which a prefix hit is seen: it is rarer, and the more telling
 
@@ -98,13 +99,20 @@ class PoolImage:
     def _small(
         self, ranks: NDArray, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
     ) -> Colours:
-        """A pixel or three a cell: one colour each, and selected blocks in the selection's own."""
+        """A pixel or three a cell: one colour each, and selected blocks in the selection's own, within a halo: one
+        pixel among half a million isn't found."""
         self._blank(ranks, grid, window)
         hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self.flash)
         own = np.concatenate((selected, _one(chosen)))
         for blocks, mark in ((hits, HIT), (own, SELECTED), (_one(pointed), POINTED)):
             rows, columns = _inside(blocks, grid, window)
-            ranks[rows // grid.down, columns // grid.across] = mark
+            rows, columns = rows // grid.down, columns // grid.across
+            if mark == SELECTED and len(rows):
+                most = max(1, HALO_PX // grid.width)
+                reach = np.arange(-most, most + 1)
+                around = (rows[:, None, None] + reach[:, None]).clip(0, ranks.shape[0] - 1)
+                ranks[around, (columns[:, None, None] + reach).clip(0, ranks.shape[1] - 1)] = HALO
+            ranks[rows, columns] = mark
         shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
         return cell_image.bodies(ranks, shades.flat, grid, self.shades.background)
 

@@ -21,7 +21,7 @@ LEVELS = 16  # steps of fill told apart by shade; exact for blocks of 16 tokens
 FIRST_CACHED, FIRST_USED = 1, 1 + HUES
 RANKS = FIRST_USED + (LEVELS + 1) * HUES
 # no block; and marks where a cell has one colour only
-BLANK, SELECTED, POINTED, HIT = RANKS, RANKS + 1, RANKS + 2, RANKS + 3
+BLANK, SELECTED, POINTED, HIT, HALO = RANKS, RANKS + 1, RANKS + 2, RANKS + 3, RANKS + 4
 FULL = FIRST_USED + LEVELS * HUES  # the first rank of full blocks
 
 _EMPTY_SHARE = 0.36  # of the hue in a used block without tokens
@@ -30,6 +30,7 @@ _DOT_SHARE = 0.62
 _HATCH_SHARE = 0.68  # of the hue in the lines over an empty block
 _PART_SHARE, _REST_SHARE = 0.52, 0.20  # filled and empty part under a number: one ink reads on both
 _CALM_SHARE = 0.42  # of everything that is not the selected sequence's, over the panel
+_HALO_SHARE = 0.55  # of the selection's near-white around its blocks, where a cell is too small to be found alone
 _RING_SHARE = 0.28  # of the hue in the outline of a shared block; the rest is the selection's near-white
 
 
@@ -71,7 +72,8 @@ class Shades:
         for level in range(LEVELS + 1):
             start = FIRST_USED + level * HUES
             table[start : start + HUES] = _mix(hues, empty, level / LEVELS)
-        marks = packed(np.array((panel, light, _rgb(theme, "accent"), light)))
+        halo = _mix(light, panel, _HALO_SHARE)
+        marks = packed(np.array((panel, light, _rgb(theme, "accent"), light, halo)))
         self.flat = np.concatenate((packed(table), marks))
         self.barred = self.flat.copy()
         self.barred[FIRST_USED:FULL] = np.tile(packed(empty), LEVELS)
@@ -96,7 +98,8 @@ class Shades:
         for name in ("hit", "copied"):
             setattr(calm, name, int(_calmed(np.array([getattr(self, name)], np.uint32), panel)[0]))
         for table in (calm.flat, calm.barred):
-            table[BLANK:HIT] = self.flat[BLANK:HIT]  # marks of what was chosen stay as they are
+            for mark in (BLANK, SELECTED, POINTED, HALO):  # marks of what was chosen stay as they are
+                table[mark] = self.flat[mark]
         return calm
 
 
