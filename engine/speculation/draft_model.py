@@ -23,12 +23,11 @@ import numpy as np
 import torch
 
 from engine.config import MAX_DRAFT
-from engine.distribution import inverse_cdf, weights_of
 from engine.penalties import penalise
-from engine.random_numbers import DRAFT, seeds_array, uniform
 from engine.runner.base import Runner
 from engine.runner.batch import Ints, PackedBatch
 from engine.sampler import BadLogits, Outcome, likeliest
+from engine.speculation.drawn import draw
 from engine.speculation.proposer import Ask, Drafts
 
 # Tokens of prompts caught up in one pass, over all sequences: they delay every stream's next token, by about 85 ms on
@@ -221,19 +220,14 @@ class DraftModel:
         return True
 
     def _draw(self, logits: torch.Tensor, rows: list[_Row]) -> list[int]:
-        """From the distribution that each request's temperature and filters make of its logits, which is kept: as
-        float32, and what is drawn from are these very numbers."""
-        params = [row.ask.params for row in rows]
-        weights = weights_of(logits, params, np.arange(len(rows)))
-        q = (weights / weights.sum(dim=1, keepdim=True)).float()
+        """From the distribution that each request's temperature and filters make of its logits, which is kept."""
         positions = np.array([len(row.ask.tokens) + len(row.drafted) for row in rows])
-        draws = uniform(seeds_array([one.seed for one in params]), positions, DRAFT)
-        tokens = inverse_cdf(q.double(), draws).tolist()
+        q, tokens = draw(logits, [row.ask.params for row in rows], positions)
         if self._own < self._target:
             q = torch.nn.functional.pad(q, (0, self._target - self._own))
         for row, each in zip(rows, q, strict=True):
             row.q.append(each)
-        return tokens
+        return tokens.tolist()
 
 
 def _penalised(logits: torch.Tensor, rows: list[_Row]) -> torch.Tensor:

@@ -16,7 +16,12 @@ from engine.sampler import SampleRow
 def draw(
     logits: torch.Tensor, rows: Sequence[SampleRow], positions: NDArray[np.int64]
 ) -> tuple[torch.Tensor, NDArray[np.int64]]:
-    """logits (n, tokens) of n requests, none of them greedy, at `positions` (n) → weights (n, tokens) float64 that q is
-    proportional to, and what was drawn from them (n)."""
+    """logits (n, tokens) of n requests, none of them greedy, at `positions` (n) → q (n, tokens) float32, a distribution
+    each, and what was drawn from it (n).
+
+    Drawn from the very numbers that are kept, and that verification will divide by: a token that float64 leaves a
+    chance, and float32 none, would be examined with q = 0.
+    """
     weights = weights_of(logits, list(rows), np.arange(len(rows)))
-    return weights, inverse_cdf(weights, uniform(seeds_array([row.seed for row in rows]), positions, DRAFT))
+    q = (weights / weights.sum(dim=1, keepdim=True)).float()
+    return q, inverse_cdf(q.double(), uniform(seeds_array([row.seed for row in rows]), positions, DRAFT))

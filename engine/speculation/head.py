@@ -84,9 +84,8 @@ class HeadProposer:
         q = [torch.zeros((limit, self._vocabulary)) for limit in limits]
         for step in range(max(limits)):
             positions = np.array([len(asks[i].tokens) + step for i in which])
-            weights, chosen = draw(self._steps.logits(tokens), [asks[i].params for i in which], positions)
+            shares, chosen = draw(self._steps.logits(tokens), [asks[i].params for i in which], positions)
             tokens = self._kept[torch.from_numpy(chosen)].numpy()
-            shares = (weights / weights.sum(dim=1, keepdim=True)).float()
             for row, (i, limit) in enumerate(zip(which, limits, strict=True)):
                 if step < limit:
                     drafts.tokens[i].append(int(tokens[row]))
