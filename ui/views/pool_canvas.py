@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QRegion, QResizeEvent, QWheelEvent
+from time import monotonic
+from typing import NamedTuple
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPixmap,
+    QRegion,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QApplication, QWidget
 
 from engine.records import NONE, USED
@@ -16,6 +29,16 @@ from ui.state import EngineState
 from ui.views.pool_image import PoolImage, blocks_of
 from ui.views.pool_shades import Shades
 from ui.views.pool_words import CellWords, card
+
+CARD_EVERY = 0.05  # s: its text costs as much as the rest of the picture
+
+
+class _Card(NamedTuple):
+    """A card as it was painted last. `made`: monotonic s."""
+
+    made: float
+    at: QPoint
+    picture: QPixmap
 
 
 class PoolCanvas(QWidget):
@@ -45,6 +68,11 @@ class PoolCanvas(QWidget):
         self._pressed: QPoint | None = None
         self._dirty = True
         self._picture = QImage()
+        self._card: _Card | None = None
+        self._renew = QTimer(self)  # where no frame does
+        self._renew.setSingleShot(True)
+        self._renew.setInterval(int(1e3 * CARD_EVERY))
+        self._renew.timeout.connect(self.update)
         self._lit: frozenset[int] = frozenset()  # blocks of the selected sequence
         self.grid = Grid(0, 1, 1, 1)
         self.origin = QPoint()
@@ -63,6 +91,7 @@ class PoolCanvas(QWidget):
 
     def restyle(self) -> None:
         """Colours or text scale changed."""
+        self._card = None
         self._image = PoolImage(Shades(self._theme))
         self._words = CellWords(self._theme)
         self.refresh()
@@ -163,9 +192,17 @@ class PoolCanvas(QWidget):
         chosen = selection.block if selection.seq is None else None
         block = chosen if self.pointed is None else self.pointed
         if block is None or block >= self.state.num_blocks or self._drag is not None:
+            self._card = None
             return
-        story = tell(self.state, block, self._context.mirror.history.lives)
-        card(painter, self.rect(), self.rect_of(block), story, self._theme)
+        now = monotonic()
+        if self._card is None or now - self._card.made >= CARD_EVERY:
+            story = tell(self.state, block, self._context.mirror.history.lives)
+            laid = card(self.rect(), self.rect_of(block), story, self._theme)
+            self._card = _Card(now, laid.box.topLeft(), laid.picture(self, self._theme))
+            self._renew.stop()
+        elif not self._renew.isActive():  # a mouse on its way: nobody reads the cards of all that it passes
+            self._renew.start()
+        painter.drawPixmap(self._card.at, self._card.picture)
 
     def sizeHint(self) -> QSize:
         return QSize(self._theme.px(560), self._theme.px(300))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass
 
 from PySide6.QtCore import QPoint, QRect, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPixmap
+from PySide6.QtWidgets import QWidget
 
 from engine.records import CACHED, USED
 from ui.block_story import Story
 from ui.paint.cells import Grid, Window
-from ui.paint.labels import paragraph, wrap, write
+from ui.paint.labels import layer, metrics, paragraph, wrap, write
 from ui.state import EngineState
 from ui.theme import SEQUENCE_HUES as HUES
 from ui.theme import Theme
 
 INSIDE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
 _BRIGHT = 0.6  # of a cell's fill, from which on its middle is bright
+_PAD, _GAP = 10, 3  # px at text scale 1: around a card's lines, and between them
 MOST = 2_000  # cells with text painted in one frame: a screen full of the smallest that have any
 
 
@@ -103,38 +106,58 @@ class CellWords:
         painter.drawText(box, INSIDE | Qt.TextFlag.TextWrapAnywhere | Qt.TextFlag.TextWordWrap, shown)
 
 
-def card(
-    painter: QPainter, area: QRect, cell: QRect, story: Story, theme: Theme, widest: int = 0
-) -> None:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A story laid out: its box, and its lines with their fonts, colours and heights."""
+
+    box: QRect
+    lines: list[tuple[str, QFont, QColor, int]]
+
+    def paint(self, painter: QPainter, theme: Theme) -> None:
+        box, pad, gap = self.box, theme.px(_PAD), theme.px(_GAP)
+        painter.setPen(theme.pen("border"))
+        painter.setBrush(theme.brush("raised"))
+        painter.drawRect(box.adjusted(0, 0, -1, -1))
+        y = box.top() + pad
+        for text, font, colour, height in self.lines:
+            spot = QRect(box.left() + pad, y, box.width() - 2 * pad, height)
+            if height > metrics(font).lineSpacing():
+                paragraph(painter, spot, text, font, colour)
+            else:
+                write(painter, spot, text, font, colour)
+            y += height + gap
+
+    def picture(self, widget: QWidget, theme: Theme) -> QPixmap:
+        """The same, to be copied often."""
+        picture = layer(widget, self.box.size())
+        painter = QPainter(picture)
+        painter.translate(-self.box.topLeft())
+        self.paint(painter, theme)
+        painter.end()
+        return picture
+
+
+def card(area: QRect, cell: QRect, story: Story, theme: Theme, widest: int = 0) -> Card:
     """The story in a box beside its cell, inside `area`; `widest`: its width in px, 0 for the usual one."""
     title, body, mono = theme.font("strong"), theme.font("small"), theme.font("mono_small")
-    pad, gap = theme.px(10), theme.px(3)
+    pad = theme.px(_PAD)
     most = min(area.width() - 2 * pad, widest - 2 * pad if widest else theme.px(330))
-    wide = QFontMetrics(body).horizontalAdvance
-    inner = max([QFontMetrics(title).horizontalAdvance(story.title), *(wide(line) for line in story.lines)])
+    wide = metrics(body).horizontalAdvance
+    inner = max([metrics(title).horizontalAdvance(story.title), *(wide(line) for line in story.lines)])
     quote = f"“{story.text.strip()}”".replace("\n", "⏎") if story.text.strip() else ""
     if quote:
-        inner = max(inner, min(widest or theme.px(240), QFontMetrics(mono).horizontalAdvance(quote) + 2))
+        inner = max(inner, min(widest or theme.px(240), metrics(mono).horizontalAdvance(quote) + 2))
     inner = min(most, inner + 2)
     lines = [(story.title, title, theme.color("text"))]
     lines += [(line, body, theme.color("text_dim")) for line in story.lines]
     if quote:
         tint = theme.sequence_color(story.seq) if story.seq is not None else theme.color("text")
         lines.insert(1 + story.head, (quote, mono, tint if theme.name == "dark" else theme.color("text")))
-    heights = [len(wrap(text, font, inner)) * QFontMetrics(font).lineSpacing() for text, font, _ in lines]
-    box = QRect(0, 0, inner + 2 * pad, sum(heights) + gap * (len(lines) - 1) + 2 * pad)
+    laid = [(text, font, ink, len(wrap(text, font, inner)) * metrics(font).lineSpacing()) for text, font, ink in lines]
+    tall = sum(height for *_, height in laid) + theme.px(_GAP) * (len(laid) - 1) + 2 * pad
+    box = QRect(0, 0, inner + 2 * pad, tall)
     _settle(box, area, cell, theme.px(8))
-    painter.setPen(theme.pen("border"))
-    painter.setBrush(theme.brush("raised"))
-    painter.drawRect(box.adjusted(0, 0, -1, -1))
-    y = box.top() + pad
-    for (text, font, colour), height in zip(lines, heights, strict=True):
-        spot = QRect(box.left() + pad, y, inner, height)
-        if height > QFontMetrics(font).lineSpacing():
-            paragraph(painter, spot, text, font, colour)
-        else:
-            write(painter, spot, text, font, colour)
-        y += height + gap
+    return Card(box, laid)
 
 
 def _settle(box: QRect, area: QRect, cell: QRect, away: int) -> None:

@@ -193,11 +193,12 @@ class PrefixArea(QAbstractScrollArea):
         area = self.viewport().rect()
         if block is not None and block < self._state.num_blocks:
             story = tell(self._state, block, self._context.mirror.history.lives)
-            card(painter, area, self.cell_rect(block), story, self._theme)
+            card(area, self.cell_rect(block), story, self._theme).paint(painter, self._theme)
             return
         beside = QRect(self._painter.text_left(row, self.columns), box.top(), 1, box.height())
         wide = area.width() - self._theme.px(40)
-        card(painter, area, beside, self._story(self.tree.runs[row.run], row.run, wide), self._theme, wide)
+        story = self._story(self.tree.runs[row.run], row.run, wide)
+        card(area, beside, story, self._theme, wide).paint(painter, self._theme)
 
     def _story(self, run: Run, number: int, width: int) -> Story:
         """A whole run, and all of its text that has room in the panel."""

@@ -212,7 +212,8 @@ class TablesArea(QAbstractScrollArea):
             return
         story = tell(self._state, int(table[logical]), self._context.mirror.history.lives)
         story.title, story.seq = f"seq {seq}: logical {logical:,} → block {int(table[logical]):,}", seq
-        card(painter, self.viewport().rect(), self.cell_rect(seq, logical), story, self._theme)
+        told = card(self.viewport().rect(), self.cell_rect(seq, logical), story, self._theme)
+        told.paint(painter, self._theme)
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self._theme.px(160), self._theme.px(60))
