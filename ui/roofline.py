@@ -199,7 +199,7 @@ class Axes:
         xs, ys = [1.0], []
         if roof.known:
             xs.append(6 * roof.ridge)
-            ys.append(3 * roof.flops)
+            ys.append(2 * roof.flops)
         if len(found):
             xs += [float(found.intensity.min()) / 1.3, float(found.intensity.max()) * 1.5]
             least = np.quantile(found.rate, 0.5) / STALL

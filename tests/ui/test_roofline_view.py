@@ -19,7 +19,7 @@ from ui.roofline import KINDS, Roofs
 from ui.theme import token_rgb
 from ui.views.catalog import VIEWS
 from ui.views.roofline import RooflineView
-from ui.views.roofline_figures import figures
+from ui.views.roofline_figures import _shortened, figures
 from ui.views.roofline_marks import AGES, TOKENS, age_of, color, fold
 
 
@@ -150,6 +150,12 @@ def test_each_figure_says_where_it_comes_from(view, served, restored):
         assert not view.grab().isNull()
     finally:
         served.source.provenance = "simulated"
+
+
+def test_notes_are_as_long_as_all_figures_can_have_them():
+    lines = ["a b", "c d", "e"]
+    assert _shortened(lines, 3) == lines and _shortened(lines, 2) == ["a b", "c d e"]
+    assert _shortened(lines, 1) == ["a b c d e"] and _shortened(lines, 0) == [] == _shortened([], 3)
 
 
 def test_idle_is_said(view):

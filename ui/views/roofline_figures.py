@@ -91,31 +91,42 @@ def in_a_line(told: list[Figure]) -> str:
 
 
 def draw_figures(painter: QPainter, view: RooflineView, column: QRect, told: list[Figure]) -> None:
-    """One under the other, as many as have room; with notes where there is room for all of them."""
-    theme, line = view.theme, view.line()
-    small = theme.font("small")
-    head, gap = view.line("headline"), theme.px(16)
-    notes = [wrap(one.note, small, column.width())[:3] for one in told]
-    step = line + 1
-    whole = sum(line + head + len(lines) * step + gap for lines in notes) - gap
-    with_notes = whole <= column.height()
+    """One under the other, as many as have room; their notes as long as all of them can be."""
+    line = view.line()
+    small, step = view.theme.font("small"), line + 1
+    head, gap = view.line("headline"), view.theme.px(14)
+    wrapped = [wrap(one.note, small, column.width()) for one in told]
+    for most in (3, 2, 1, 0):
+        notes = [_shortened(lines, most) for lines in wrapped]
+        if sum(line + head + len(lines) * step + gap for lines in notes) - gap <= column.height():
+            break
     y = column.top()
     for one, lines in zip(told, notes, strict=True):
-        high = line + head + (len(lines) * step if with_notes else 0)
+        high = line + head + len(lines) * step
         if y + high > column.bottom() + 1:
             return
-        used = badge(painter, column.right() + 1, y, line, one.tag, small, theme.color(_colour(one.tag))) + theme.px(8)
-        row = QRect(column.left(), y, column.width() - used, line)
-        write(painter, row, one.name, small, theme.color("text_dim"))
-        row = QRect(column.left(), y + line, column.width(), head)
-        wide = write(painter, row, one.value, theme.font("headline"), theme.color("text"))
-        unit = QRect(row.left() + wide + theme.px(6), row.bottom() - line - theme.px(3), row.width() - wide, line)
-        write(painter, unit, one.unit, theme.font("body"), theme.color("text_dim"))
-        if with_notes:
-            for index, text in enumerate(lines):
-                box = QRect(column.left(), y + line + head + index * step, column.width(), step)
-                write(painter, box, text, small, theme.color("text_faint"))
+        _draw_one(painter, view, QRect(column.left(), y, column.width(), high), one, lines)
         y += high + gap
+
+
+def _draw_one(painter: QPainter, view: RooflineView, box: QRect, one: Figure, lines: list[str]) -> None:
+    theme, line, head = view.theme, view.line(), view.line("headline")
+    small = theme.font("small")
+    used = badge(painter, box.right() + 1, box.top(), line, one.tag, small, theme.color(_colour(one.tag))) + theme.px(8)
+    row = QRect(box.left(), box.top(), box.width() - used, line)
+    write(painter, row, one.name, small, theme.color("text_dim"))
+    row = QRect(box.left(), box.top() + line, box.width(), head)
+    wide = write(painter, row, one.value, theme.font("headline"), theme.color("text"))
+    unit = QRect(row.left() + wide + theme.px(6), row.bottom() - line - theme.px(3), row.width() - wide, line)
+    write(painter, unit, one.unit, theme.font("body"), theme.color("text_dim"))
+    for index, text in enumerate(lines):
+        spot = QRect(box.left(), row.bottom() + 1 + index * (line + 1), box.width(), line + 1)
+        write(painter, spot, text, small, theme.color("text_faint"))
+
+
+def _shortened(lines: list[str], most: int) -> list[str]:
+    """The last line takes what is left, and is elided where it is drawn."""
+    return lines if len(lines) <= most else [*lines[: most - 1], " ".join(lines[most - 1 :])] if most else []
 
 
 def _colour(tag: str) -> str:
