@@ -49,6 +49,7 @@ from engine.records import (
 from engine.records import EVICTED as EVICTED_ENTRY
 from ui import log_bins
 from ui.block_events import AGAIN, COPIED, EVICTED, FREED, LET_GO, REUSED, SHARED, TAKEN, BlockEvents
+from ui.block_events import KEPT as EVENTS
 from ui.latency import SECOND, Samples
 
 KEPT = 50_000  # samples of each: a minute of 800 evictions a second
@@ -132,7 +133,8 @@ class BlockLives:
         self.start(0)
 
     def keep(self, share: float) -> None:
-        """Hold only this share of what is usually kept, but for the events of blocks."""
+        """Hold only this share of what is usually kept."""
+        self.events = BlockEvents(max(1, int(share * EVENTS)))
         for measure in (self.lifetime, self.freed, self.idle, self.unused, self.gap, self.again):
             measure.seconds.keep(max(1, int(share * KEPT)))
             measure.steps.keep(max(1, int(share * KEPT)))
