@@ -73,7 +73,8 @@ class TablesArea(QAbstractScrollArea):
         self.viewport().setMouseTracking(True)
         self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName("Block tables, a row a sequence")
-        context.selection.pointed_changed.connect(self.viewport().update)
+        self._outlined: int | None = None  # the block under the mouse, wherever that is
+        context.selection.pointed_changed.connect(self._repoint)
         self.restyle()
 
     # --- what is shown ---
@@ -174,9 +175,7 @@ class TablesArea(QAbstractScrollArea):
         state, chosen = self._state, self._context.selection
         panel, hover = self._theme.color("panel"), self._theme.color("hover")
         scroll = self.horizontalScrollBar().value()
-        first = self.verticalScrollBar().value() // self._painter.height
-        last = first + self.viewport().height() // self._painter.height + 2
-        for index in range(first, min(last, len(self._rows))):
+        for index in self._in_sight():
             seq, box = self._rows[index], self.row_rect(index)
             info = state.sequences.get(seq)
             if info is None:
@@ -196,11 +195,30 @@ class TablesArea(QAbstractScrollArea):
             return
         painter.setPen(self._theme.pen(token, 2))
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for seq, logical in self._state.sharers(block):
-            if seq in self._rows:
-                box = self.cell_rect(seq, logical)
-                if box.bottom() > self.header and box.top() < self.viewport().height():
-                    painter.drawRect(box.adjusted(0, 1, 0, -2))
+        for seq, logical in self._cells_of(block):
+            box = self.cell_rect(seq, logical)
+            if box.bottom() > self.header and box.top() < self.viewport().height():
+                painter.drawRect(box.adjusted(0, 1, 0, -2))
+
+    def _in_sight(self) -> range:
+        """Rows that are painted."""
+        first = self.verticalScrollBar().value() // self._painter.height
+        last = first + self.viewport().height() // self._painter.height + 2
+        return range(first, min(last, len(self._rows)))
+
+    def _cells_of(self, block: int) -> list[tuple[int, int]]:
+        """(sequence, logical index) of every cell in sight that is this block."""
+        found = []
+        for index in self._in_sight():
+            seq = self._rows[index]
+            found += [(seq, logical) for logical in (self._state.table(seq) == block).nonzero()[0].tolist()]
+        return found
+
+    def _repoint(self) -> None:
+        """Painted at once where it shows: over a large pool the mouse passes many blocks that are in no row here."""
+        before, self._outlined = self._outlined, self._context.selection.pointed
+        if any(block is not None and self._cells_of(block) for block in (before, self._outlined)):
+            self.viewport().update()
 
     def _paint_card(self, painter: QPainter) -> None:
         """The story of the cell under the mouse, told from the table's side."""
