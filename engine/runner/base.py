@@ -36,7 +36,8 @@ class Runner(Protocol):
     absent: dict[str, str]  # forms of weights that this model can't be had in here, and why
 
     def execute(self, batch: PackedBatch) -> torch.Tensor:
-        """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order."""
+        """Write every token's K/V and return the logits (N, vocabulary) float32 of `logit_index`, in order, until the
+        next call."""
         ...
 
     def hidden(self) -> torch.Tensor:

@@ -80,6 +80,8 @@ def build_beside(
     if needed > room:
         raise OutOfDeviceMemory(needed, room, what=f"{files.name} in {choice.form}")
     runner = _make(config, choice.form, planned, files.name, device, resident(), progress)
+    if isinstance(runner, KernelRunner):
+        runner.sampler = None  # a drafter chooses by its own rules
     give_back()
     return runner
 

@@ -86,7 +86,7 @@ class CudaForward(Stack):
         product: Callable[..., Product | QuantisedProduct]
         if isinstance(weights, QuantisedWeights):
             dtype, device = weights.dtype, weights.norm.device
-            held = shared(weights.matrices, ops, dtype, device)
+            held = shared(weights, ops, device)
             product, self.shared_bytes = partial(QuantisedProduct, ops=ops, shared=held), held.floats.nbytes
             self.embedding = QuantisedEmbedding(weights.embedding)
         else:

@@ -8,14 +8,14 @@ hold either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from engine.kernels.quantised_matrix import QuantisedMatrix, dequantised
+from engine.kernels.quantised_matrix import GROUP, QuantisedMatrix, dequantised
 from engine.runner.cuda_ops import Ops
+from engine.runner.quantised_weights import QuantisedWeights
 
 FEW_ROWS = 64  # up to here the kernel reads each weight once
 # Numbers of the shared buffer: 64 MiB in 2 bytes. A larger one spares launches of a product that takes milliseconds.
@@ -51,11 +51,13 @@ class Shared:
     floats: torch.Tensor  # (n) of the activations' type: a slice of weights made floats
 
 
-def shared(matrices: Iterable[QuantisedMatrix], ops: Ops, dtype: torch.dtype, device: torch.device) -> Shared:
-    shapes = [(m.weights.shape[1], 32 * len(m.weights)) for m in matrices]
+def shared(weights: QuantisedWeights, ops: Ops, device: torch.device) -> Shared:
+    """The head isn't counted among what the kernel's sums must have room for: its outputs alone fill any card."""
+    shapes = [(m.weights.shape[1], GROUP * len(m.weights)) for m in weights.matrices]
     numbers = max(max(inputs, min(SLICE // inputs, outputs) * inputs) for outputs, inputs in shapes)
-    workspace = ops.product_workspace(FEW_ROWS, max(outputs for outputs, _ in shapes), device)
-    return Shared(workspace, torch.zeros(numbers, dtype=dtype, device=device))
+    widest = max(outputs for outputs, _ in shapes[2:])
+    workspace = ops.product_workspace(FEW_ROWS, widest, device)
+    return Shared(workspace, torch.zeros(numbers, dtype=weights.dtype, device=device))
 
 
 class QuantisedProduct:

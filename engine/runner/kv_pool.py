@@ -38,12 +38,39 @@ class KVPool:
         views of the old size: the pool is as it was, and the error goes on.
         """
         try:
-            for index, (keys, values) in enumerate(self.layers):
-                self.layers[index] = _resized(keys, values, num_blocks)
+            for index in range(len(self.layers)):
+                if not self._copied(index, num_blocks):  # and the error, which held what it failed with, is gone
+                    self._shrink(index, num_blocks)
         except (RuntimeError, MemoryError):
             self.layers = [(k[:, : self.num_blocks], v[:, : self.num_blocks]) for k, v in self.layers]
             raise
         self.num_blocks = num_blocks
+
+    def _copied(self, index: int, num_blocks: int) -> bool:
+        try:
+            self.layers[index] = _resized(*self.layers[index], num_blocks)
+        except (RuntimeError, MemoryError):
+            if num_blocks > self.num_blocks:
+                raise
+            return False
+        return True
+
+    def _shrink(self, index: int, num_blocks: int) -> None:
+        """One layer, where there is no room for even a smaller copy. What is kept of it goes by way of the host, so
+        that a card gets memory back when it has none at all; on the host, or where that fails too, a part of the old
+        serves as well."""
+        kept = tuple(old[:, :num_blocks] for old in self.layers[index])
+        self.layers[index] = kept  # type: ignore[assignment]
+        if self.device.type == "cpu":
+            return
+        try:
+            away = [part.to("cpu", copy=True) for part in kept]
+        except (RuntimeError, MemoryError):
+            return
+        del kept
+        self.layers[index] = away[0], away[1]  # the card's own are let go of
+        back = tuple(part.to(self.device, copy=True) for part in away)
+        self.layers[index] = back  # type: ignore[assignment]
 
     def rebuild(self, num_blocks: int, block_size: int) -> None:
         """Blocks of another size; what they held is of no use any more. Where memory runs out, as `resize`. A pool of
@@ -94,12 +121,7 @@ def _resized(keys: torch.Tensor, values: torch.Tensor, num_blocks: int) -> tuple
     """Copies with `num_blocks` blocks, of equal strides. Zeros are written, so that every page is really there and
     counted."""
     kept = min(keys.shape[1], num_blocks)
-    try:
-        new = tuple(old.new_empty((old.shape[0], num_blocks, *old.shape[2:])) for old in (keys, values))
-    except (RuntimeError, MemoryError):
-        if kept < num_blocks:
-            raise
-        return keys[:, :kept], values[:, :kept]  # no room for even smaller copies: a part of the old serves as well
+    new = tuple(old.new_empty((old.shape[0], num_blocks, *old.shape[2:])) for old in (keys, values))
     for copy, old in zip(new, (keys, values), strict=True):
         copy[:, :kept] = old[:, :kept]
         copy[:, kept:] = 0

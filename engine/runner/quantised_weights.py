@@ -47,6 +47,7 @@ class QuantisedWeights:
 
     @property
     def matrices(self) -> Iterator[QuantisedMatrix]:
+        """Embedding and head, then those of the layers."""
         yield self.embedding
         yield self.head
         for layer in self.layers:

@@ -3,6 +3,8 @@ refusal with figures; and what graphs share is let go of in time."""
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from gguf import GGMLQuantizationType
@@ -13,13 +15,14 @@ from engine.memory import NOTHING
 from engine.model.problem import ModelProblem
 from engine.model.store import ModelFiles
 from engine.model.tensor_plan import open_planned
-from engine.runner import build, cuda, graphs, kernel_runner
+from engine.runner import build, cuda, graphs, kernel_runner, kv_pool
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.build import MIN_BLOCKS, warm
 from engine.runner.cuda import OnCard
 from engine.runner.cuda_ops import torch_ops
 from engine.runner.device_sampler import DeviceSampler
 from engine.runner.graphs import CudaGraphs, ReplayedGraph
+from engine.runner.kv_pool import KVPool
 from engine.runner.pooled import dummy_batch
 from engine.runner.profile import MARGIN, Profile
 from tests.support import gguf_files, tiny_models
@@ -231,3 +234,44 @@ def test_a_runner_for_a_card_in_every_form(tmp_path, form: str, held: str):
     if form != "bfloat16":
         assert build._weight_bytes(planned, form, torch.device("cuda")) <= runner.weight_bytes
         assert runner.weight_bytes < 1.4 * planned.parameters
+
+
+# --- a pool that shrinks where nothing is left ---
+
+
+class NoRoom:
+    """Stands in for torch's device: other than the CPU's by name, the same memory."""
+
+    type = "cuda"
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["by way of the host", "with no room there either"])
+def test_a_full_card_gets_memory_back_when_the_pool_shrinks(model, monkeypatch: pytest.MonkeyPatch, away: bool):
+    config, _ = model
+    pool = KVPool(config, 16, torch.float32, CPU)
+    pool.resize(8)
+    for keys, values in pool.layers:
+        keys.normal_(), values.normal_()
+    wanted = [(keys[:, :5].clone(), values[:, :5].clone()) for keys, values in pool.layers]
+    held = [weakref.ref(keys) for keys, _ in pool.layers]
+    really, pool.device = torch.Tensor.to, NoRoom()
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def to(tensor, where, **more):
+        if where == "cpu" and not away:
+            raise MemoryError("no more")
+        return really(tensor, CPU, **more)
+
+    monkeypatch.setattr(kv_pool, "_resized", full)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    pool.resize(5)
+    assert pool.num_blocks == 5
+    for (keys, values), (k, v) in zip(pool.layers, wanted, strict=True):
+        assert torch.equal(keys, k) and torch.equal(values, v)
+        assert (keys._base is None) == away, "a part of the old"
+    assert all(ref() is None for ref in held) or not away
+    with pytest.raises(torch.OutOfMemoryError):
+        pool.resize(9)
+    assert pool.num_blocks == 5 and all(keys.shape[1] == 5 for keys, _ in pool.layers)
