@@ -119,6 +119,23 @@ def test_folding_shows_used_before_cached_before_free(qtbot) -> None:
                 assert image[at.y(), at.x()] == (shades.flat[max(here)] if here else shades.background)
 
 
+@pytest.mark.parametrize(("blocks", "size"), [(60_000, (300, 300)), (60_000, (200, 160)), (60_001, (90, 90))])
+def test_pixels_that_are_made_again_are_those_of_a_new_picture(qtbot, blocks: int, size: tuple[int, int]) -> None:
+    context = scene(blocks, 32, 40, fill=1.1)
+    view = show(qtbot, PoolView(context), *size)
+    canvas, seq = view.canvas, context.mirror.live.running[2]
+    assert canvas.grid.width == canvas.grid.height == 1
+    for steps, chosen in ((1, None), (3, None), (1, seq), (2, seq), (40, None)):
+        advance(context, steps)
+        context.selection.choose(seq=chosen)
+        view.refresh(Kinds.STEPS | Kinds.BLOCKS | Kinds.SELECTION)
+        kept = pixels(canvas)
+        canvas.restyle()  # makes all of it anew
+        fresh = pixels(canvas)
+        hit = (kept == Shades(context.theme).hit) | (fresh == Shades(context.theme).hit)  # fade by frames, not by steps
+        assert ((kept == fresh) | hit).all()
+
+
 def test_ranks_are_loudness() -> None:
     context_rank = [0, 1, HUES, 1 + HUES, FULL, RANKS - 1]
     assert context_rank == sorted(context_rank)

@@ -6,6 +6,8 @@ Knows no widget: state, grid and area in, image out. A frame costs the visible p
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,15 @@ GLOW = 4  # steps for which a block just taken glows; more when a frame covers m
 FLASH = 8  # steps for which a prefix hit is seen: it is rarer, and the more telling
 
 
+class _Ground(NamedTuple):
+    """The picture of a window of a grid in colours of `table`, without marks."""
+
+    grid: Grid
+    window: Window
+    table: Colours
+    image: Colours
+
+
 class PoolImage:
     """
     Attributes:
@@ -35,6 +46,7 @@ class PoolImage:
         self._ranks = np.zeros(0, np.uint16)
         self._step = -1
         self._glow = GLOW
+        self._ground: _Ground | None = None
 
     def follow(self, state: EngineState) -> None:
         """Bring the ranks up to `state`, looking only at what changed since the last call where that is enough."""
@@ -44,9 +56,11 @@ class PoolImage:
             changed = np.flatnonzero(state.changed >= self._step)
             self._ranks[changed] = rank(state, changed)
             self._glow = max(GLOW, state.step - self._step)
+            self._renew(changed)
         else:
             self._ranks = rank(state, slice(None))
             self._glow = GLOW
+            self._ground = None
         self._state, self._step = state, state.step
 
     def render(
@@ -55,8 +69,10 @@ class PoolImage:
         """The image of a window of the grid: blocks `selected` outlined, `chosen` and `pointed` marked."""
         state = self._state
         assert state is not None
-        ranks = cell_image.window_of(self._ranks, grid, window)
         self.folding = grid.fold
+        if grid.width == grid.height == 1:
+            return self._tiny(grid, window, selected, chosen, pointed)
+        ranks = cell_image.window_of(self._ranks, grid, window)
         # copied, because marks are put in below
         ranks = cell_image.fold(ranks, grid.down, grid.across) if grid.fold > 1 else ranks.copy()
         if not grid.gutter:
@@ -102,6 +118,51 @@ class PoolImage:
         """A pixel or three a cell: one colour each, and selected blocks in the selection's own, within a halo: one
         pixel among half a million isn't found."""
         self._blank(ranks, grid, window)
+        self._mark(ranks, np.arange(len(self.shades.flat), dtype=ranks.dtype), grid, window, selected, chosen, pointed)
+        return cell_image.bodies(ranks, self._table(selected), grid, self.shades.background)
+
+    def _tiny(
+        self, grid: Grid, window: Window, selected: NDArray, chosen: int | None, pointed: int | None
+    ) -> Colours:
+        """A pixel a cell or less. The picture without marks is kept, and only pixels of blocks that changed are made
+        again: that is a thousandth of them."""
+        table, ground = self._table(selected), self._ground
+        if ground is None or (ground.grid, ground.window) != (grid, window) or ground.table is not table:
+            ranks = cell_image.window_of(self._ranks, grid, window)
+            ranks = cell_image.fold(ranks, grid.down, grid.across) if grid.fold > 1 else ranks.copy()
+            self._blank(ranks, grid, window)
+            ground = self._ground = _Ground(grid, window, table, table[ranks])
+        image = ground.image.copy()
+        self._mark(image, table, grid, window, selected, chosen, pointed)
+        return image
+
+    def _renew(self, changed: NDArray) -> None:
+        """Make the kept picture's pixels of some blocks again: each shows the loudest of those that share it."""
+        ground = self._ground
+        if ground is None:
+            return
+        grid = ground.grid
+        rows, columns = _inside(changed, grid, ground.window)
+        rows, columns = rows // grid.down, columns // grid.across
+        top, left = ground.window.top + rows * grid.down, ground.window.left + columns * grid.across
+        bands, below = np.divmod(top, grid.band)
+        loudest = np.zeros(len(rows), self._ranks.dtype)
+        for across in range(grid.across):
+            begin = (bands * grid.columns + left + across) * grid.band + below
+            for down in range(grid.down):
+                member = begin + down
+                there = (member < grid.count) & (left + across < grid.columns)
+                loudest = np.maximum(loudest, np.where(there, self._ranks[np.where(there, member, 0)], 0))
+        ground.image[rows, columns] = ground.table[loudest]
+
+    def _table(self, selected: NDArray) -> Colours:
+        return (self.shades.calm if len(selected) and self.shades.calm is not None else self.shades).flat
+
+    def _mark(
+        self, ranks: NDArray, marks: NDArray, grid: Grid, window: Window, selected: NDArray, chosen: int | None,
+        pointed: int | None,
+    ) -> None:  # fmt: skip
+        """Put marks over cells; `marks` are what each of them is in `ranks`."""
         hits = np.empty(0, np.intp) if self._state is None else _hits(self._state, slice(None), self.flash)
         own = np.concatenate((selected, _one(chosen)))
         for blocks, mark in ((hits, HIT), (own, SELECTED), (_one(pointed), POINTED)):
@@ -111,10 +172,8 @@ class PoolImage:
                 most = max(1, HALO_PX // grid.width)
                 reach = np.arange(-most, most + 1)
                 around = (rows[:, None, None] + reach[:, None]).clip(0, ranks.shape[0] - 1)
-                ranks[around, (columns[:, None, None] + reach).clip(0, ranks.shape[1] - 1)] = HALO
-            ranks[rows, columns] = mark
-        shades = self.shades.calm if len(selected) and self.shades.calm is not None else self.shades
-        return cell_image.bodies(ranks, shades.flat, grid, self.shades.background)
+                ranks[around, (columns[:, None, None] + reach).clip(0, ranks.shape[1] - 1)] = marks[HALO]
+            ranks[rows, columns] = marks[mark]
 
     def _blank(self, ranks: NDArray, grid: Grid, window: Window) -> None:
         """Cells after the last block, in the last band, are no blocks."""
@@ -233,8 +292,8 @@ def blocks_of(state: EngineState, seq: int | None) -> NDArray[np.intp]:
 
 def _hits(state: EngineState, blocks: slice, steps: int) -> NDArray[np.intp]:
     """Which of some used blocks came from the prefix cache in the last steps."""
-    hit = state.hit[blocks]
-    return np.flatnonzero((hit > max(0, state.step - steps)) & (state.blocks_state[blocks] == USED))
+    found = np.flatnonzero(state.hit[blocks] > max(0, state.step - steps))
+    return found[state.blocks_state[blocks][found] == USED]
 
 
 def _one(block: int | None) -> NDArray[np.intp]:
