@@ -20,11 +20,12 @@ PATH = "SERVESCOPE_STEP_LOG"  # the environment variable
 STEPS = 1 << 20  # that a log holds; a file with holes, so that only what is written takes room
 # int64: ns of time.monotonic, output tokens, requests waiting after the step
 FIELDS = ("due", "start", "end", "tokens", "waiting")
-_COUNT, _PERIOD = 0, 1  # places in the head: steps written, and ns between two due ones (0 = as they come)
+# places in the head: steps written, ns between two due ones (0 = as they come), and how often that began anew
+_COUNT, _PERIOD, _BEGUN = 0, 1, 2
 
 
 class StepLog:
-    """`rows` (STEPS, 5): FIELDS of each step, of which `count` are written. `period`: ns, may be set at any time."""
+    """`rows` (STEPS, 5): FIELDS of each step, of which `count` are written. The pace may be set at any time."""
 
     def __init__(self, path: Path, create: bool = False):
         width = len(FIELDS)
@@ -37,12 +38,14 @@ class StepLog:
         return int(self._head[_COUNT])
 
     @property
-    def period(self) -> int:
-        return int(self._head[_PERIOD])
+    def pace(self) -> tuple[int, int]:
+        """ns between two due steps, 0 = as they come; and how often a pace was set."""
+        return int(self._head[_PERIOD]), int(self._head[_BEGUN])
 
-    @period.setter
-    def period(self, ns: int) -> None:
+    def set_pace(self, ns: int) -> None:
+        """The next step is due when it comes, and each after it `ns` later; the same again makes up for nothing."""
         self._head[_PERIOD] = ns
+        self._head[_BEGUN] += 1
 
     def add(self, due: int, start: int, end: int, tokens: int, waiting: int) -> None:
         at = self.count
@@ -62,7 +65,7 @@ class Logged:
 
     def __init__(self, engine, log: StepLog):
         self._engine, self._log = engine, log
-        self._due = self._period = 0
+        self._due, self._pace = 0, (0, 0)
 
     def __getattr__(self, name: str):
         return getattr(self._engine, name)
@@ -76,10 +79,10 @@ class Logged:
 
     def _wait(self) -> int:
         """When this step was due, ns; 0 without a pace. A late step moves none of those after it."""
-        period = self._log.period
-        now = time.monotonic_ns()
-        self._due = now if period != self._period else self._due + period
-        self._period = period
+        pace = self._log.pace
+        period, now = pace[0], time.monotonic_ns()
+        self._due = now if pace != self._pace else self._due + period
+        self._pace = pace
         if not period:
             return 0
         if self._due > now:

@@ -108,7 +108,7 @@ def _watch(job: Job, engines: list[str], args: argparse.Namespace) -> dict[str, 
     with Watched(job) as watched:
         figures[f"{engines[0]}_engine"] = f"{watched.said['model']}, {watched.said['device']}"
         for engine in engines:
-            watched.log.period = round(1e9 / args.rate) if engine == "paced" else 0
+            watched.period = round(1e9 / args.rate) if engine == "paced" else 0
             figures |= _figures(engine, *_turns(watched, args.pairs, args.seconds))
             if args.frozen:
                 figures |= {f"{engine}_{key}": figure for key, figure in frozen(watched, args.frozen).items()}
@@ -151,7 +151,8 @@ def _figures(engine: str, found: list[Segment], frames: Frames) -> dict[str, obj
         figures[f"{engine}_{arm}_ratio_interval"] = [round(edge, 3) for edge in interval(values)]
     for arm in ("headless", *ARMS):
         of_arm = [segment for segment in found if segment.arm == arm]
-        for key, digits in (("steps_per_s", 1), ("tokens_per_s", 1), ("window_cpu", 3), ("engine_cpu", 3)):
+        for key, digits in (("steps_per_s", 1), ("tokens_per_s", 1), ("window_cpu", 3), ("engine_cpu", 3),
+                            ("engine_ms_per_step", 3)):  # fmt: skip
             figures[f"{engine}_{arm}_{key}"] = round(median([getattr(s, key) for s in of_arm]), digits)
         if engine == "paced":
             for key in ("late_p50", "late_p99"):

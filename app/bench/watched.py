@@ -45,6 +45,7 @@ class Segment:
     late_p99: float
     window_cpu: float
     engine_cpu: float
+    engine_ms_per_step: float  # of processor time
     starved: bool  # the queue ran empty
 
 
@@ -63,6 +64,7 @@ class Watched:
             env=os.environ | {step_log.PATH: str(path)},
         )  # fmt: skip
         self.engine = 0  # its process id
+        self.period = 0  # ns between two due steps; 0 = they come as fast as they can
         self.said: dict = {}
 
     def __enter__(self) -> Watched:
@@ -70,7 +72,7 @@ class Watched:
             self.said = self._answer()
             self.engine = self.said["engine"]
             self.order(f"submit {self._streams * 2}")
-            self._until(lambda: self.log.count > 50)
+            self.until_step(50)
         except BaseException:
             self.__exit__()
             raise
@@ -107,11 +109,12 @@ class Watched:
             raise BenchFailed(f"the window's process ended: {said.get('died') or last}")
         return said
 
-    def _until(self, met) -> None:
+    def until_step(self, step: int) -> None:
+        """Wait until the engine has made so many."""
         end = time.monotonic() + READY_WITHIN
-        while not met():
+        while self.log.count < step:
             if time.monotonic() > end:
-                raise BenchFailed(f"the engine made no steps within {READY_WITHIN:.0f} s")
+                raise BenchFailed(f"the engine made no step {step} within {READY_WITHIN:.0f} s")
             time.sleep(0.02)
 
     # --- arms ---
@@ -125,8 +128,7 @@ class Watched:
         missing = wanted - int(rows[-1, 4])
         if missing > 0:
             self.order(f"submit {missing}")
-            before = self.log.count
-            self._until(lambda: self.log.count > before + 3)
+            self.until_step(self.log.count + 3)
 
     def segment(self, arm: str, seconds: float) -> Segment:
         """Switch to the arm, let it settle, and measure for so long. Frozen is the open window's process, stopped."""
@@ -135,14 +137,21 @@ class Watched:
         time.sleep(SETTLE)
         if arm != "frozen":
             return self.measure(arm, seconds)
-        self._process.send_signal(signal.SIGSTOP)
-        try:
+        with self.frozen():
             time.sleep(SETTLE)
             return self.measure(arm, seconds)
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """The window's process is stopped, the engine is not."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
         finally:
             self._process.send_signal(signal.SIGCONT)
 
     def measure(self, arm: str, seconds: float) -> Segment:
+        self.log.set_pace(self.period)  # what was late before is no fault of this arm's
         since, cpu = time.monotonic_ns(), self._cpu()
         time.sleep(seconds)
         until, later = time.monotonic_ns(), self._cpu()
@@ -161,6 +170,7 @@ class Watched:
             late_p99=float(np.percentile(late, 99)),
             window_cpu=(later[0] - cpu[0]) / passed,
             engine_cpu=(later[1] - cpu[1]) / passed,
+            engine_ms_per_step=1e3 * (later[1] - cpu[1]) / len(rows),
             starved=bool((rows[:, 4] == 0).any()),
         )
 
@@ -174,10 +184,8 @@ class Watched:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, all of its threads. NaN where the system doesn't tell."""
+    """Processor time of a process so far, of the threads that it has now. NaN where the system doesn't tell."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    except (OSError, ValueError):
         return float("nan")
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

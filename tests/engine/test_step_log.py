@@ -37,8 +37,8 @@ def test_another_process_reads_what_was_written(tmp_path, log):
         log.add(due=n * 10, start=n * 10 + 1, end=n * 10 + 9, tokens=n, waiting=2)
     assert other.count == 5
     assert other.rows[4].tolist() == [40, 41, 49, 4, 2]
-    other.period = 5_000_000
-    assert log.period == 5_000_000
+    other.set_pace(5_000_000)
+    assert log.pace == (5_000_000, 1)
 
 
 def test_steps_of_a_time_are_those_that_ended_in_it(log):
@@ -58,7 +58,7 @@ def test_an_engine_is_logged_and_otherwise_itself(log):
 
 
 def test_steps_come_at_the_pace_asked_for_and_a_late_one_moves_none(log):
-    log.period = 10_000_000
+    log.set_pace(10_000_000)
     inner = Stepping()
     engine = Logged(inner, log)
     engine.step(False)
@@ -71,6 +71,9 @@ def test_steps_come_at_the_pace_asked_for_and_a_late_one_moves_none(log):
     assert np.diff(rows[:, 0]).tolist() == [10_000_000] * 5  # due times
     late = rows[:, 1] - rows[:, 0]
     assert (late >= 0).all() and late[2] >= 14_000_000  # the one after the long step
-    log.period = 0
+    log.set_pace(10_000_000)  # begun anew: nothing is late
     engine.step(False)
-    assert log.rows[6, 0] == log.rows[6, 1]
+    assert log.rows[6, 0] > log.rows[5, 0] and log.rows[6, 1] - log.rows[6, 0] < 1_000_000
+    log.set_pace(0)
+    engine.step(False)
+    assert log.rows[7, 0] == log.rows[7, 1]
