@@ -195,7 +195,7 @@ class DeviceSampler(Sampler):
             here = logits[part.places]
             if own:
                 here = self._memory.penalised(here, *(next(penalties) for _ in own))
-            work = self._memory.workspace(len(here))
+            work = self._memory.workspace(len(here), self._most)
             left = self._memory.left(part.rows.stop - part.rows.start)
             drawn = [row.q_rows for row in rows[part.rows] if row.q_rows is not None and len(row.q_rows)]
             q_rows, q_totals = self._memory.drawn(drawn) if drawn else (None, None)

@@ -7,6 +7,8 @@ import torch
 from engine.kernels import sample, verify
 from engine.kernels.sample import SampleWorkspace
 
+_LARGE = 1 << 20
+
 
 class SamplerMemory:
     """For groups of rows with up to so many places, rows of logits, at a time. All on the device."""
@@ -21,10 +23,12 @@ class SamplerMemory:
         work = [] if self._work is None else [t for t in vars(self._work).values() if isinstance(t, torch.Tensor)]
         return sum(tensor.nbytes for tensor in (*work, *self._flat.values()))
 
-    def workspace(self, places: int) -> SampleWorkspace:
+    def workspace(self, places: int, most: int) -> SampleWorkspace:
+        """`most`: no more is ever asked for, but for one row alone."""
         if self._work is None or len(self._work.weights) < places:
             self._work = None  # its memory first
-            self._work = sample.sample_workspace(_rounded(places), self.vocabulary, self.device, self.block)
+            size = min(_rounded(places), max(places, most))
+            self._work = sample.sample_workspace(size, self.vocabulary, self.device, self.block)
         return self._work
 
     def results(self, rows: int, gamma: int) -> torch.Tensor:
@@ -88,4 +92,7 @@ class SamplerMemory:
 
 
 def _rounded(count: int) -> int:
+    """Up, so that what grows little by little rarely needs more; of large things by little."""
+    if count > _LARGE:
+        return -(-count // _LARGE) * _LARGE
     return 1 << (max(count, 1) - 1).bit_length()
