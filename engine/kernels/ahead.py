@@ -42,6 +42,7 @@ class Case:
     divisible: tuple[str, ...] = ()  # whole numbers that are multiples of 16 when the engine calls; pointers always are
     warps: int = 4
     stages: int = 2
+    registers: int | None = None  # of a thread at most, where the launcher says so
     hot: bool = True  # runs in every step, so it must not spill
     targets: tuple[int, ...] = TARGETS
 
@@ -83,11 +84,14 @@ def compile_case(case: Case, target: int) -> Compiled:
     signature = {name: "constexpr" if name in case.constants else case.types[name] for name in names}
     aligned = [name for name in names if signature[name].startswith("*") or name in case.divisible]
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    options = {"num_warps": case.warps, "num_stages": case.stages}
+    if case.registers is not None:
+        options["maxnreg"] = case.registers
     started = time.perf_counter()
     made = triton.compile(
         ASTSource(case.kernel, signature, dict(case.constants), attributes),
         target=GPUTarget("cuda", target, 32),
-        options={"num_warps": case.warps, "num_stages": case.stages},
+        options=options,
     )
     registers, local = _usage(made.asm["cubin"])
     ptx = made.asm["ptx"]

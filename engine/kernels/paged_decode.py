@@ -67,6 +67,7 @@ def paged_decode(
         q, keys, values, tables, contexts, out, workspace.means, workspace.log_sums, workspace.arrivals,
         q.stride(0), out.stride(0), keys.stride(0), tables.stride(0), splits, math.log2(math.e) / math.sqrt(shape.d),
         **constants(shape, tiles, 1, splits), num_warps=tiles.warps, num_stages=tiles.stages,
+        maxnreg=tiles.registers,
     )  # fmt: skip
 
 
@@ -91,6 +92,8 @@ def ahead() -> list[Case]:
         ("float16", PoolShape(32, 1, 16, 96, 2)),
         ("float32", PoolShape(3, 3, 16, 64, 4)),
         ("float32", PoolShape(8, 8, 16, 128, 4)),
+        ("float32", PoolShape(1, 32, 16, 128, 4)),
+        ("float32", PoolShape(2, 20, 16, 64, 4)),
     )
     return [
         case(_paged_decode, "a query a row", shape, 1, 32, type_, roomy)

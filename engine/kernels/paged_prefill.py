@@ -82,6 +82,7 @@ def paged_prefill(
         spare if workspace is None else workspace.log_sums, spare if workspace is None else workspace.arrivals,
         q.stride(0), out.stride(0), keys.stride(0), tables.stride(0), splits, math.log2(math.e) / math.sqrt(shape.d),
         **constants(shape, tiles, queries, splits), num_warps=tiles.warps, num_stages=tiles.stages,
+        maxnreg=tiles.registers,
     )  # fmt: skip
 
 
@@ -129,6 +130,8 @@ def ahead() -> list[Case]:
         ("float32", PoolShape(3, 3, 16, 64, 4), 2048, 1),
         ("float32", PoolShape(8, 4, 16, 128, 4), 2048, 4),
         ("float32", PoolShape(8, 4, 16, 128, 4), 2, 32),
+        ("float32", PoolShape(1, 32, 16, 128, 4), 2048, 1),
+        ("float32", PoolShape(1, 32, 16, 64, 4), 5, 32),
     )
     return [
         case(_paged_prefill, f"rows of {most}, {splits} splits", shape, most, splits, type_, roomy)

@@ -12,6 +12,7 @@ from engine.kernels.ahead import SHARED_BYTES, TYPES, Case
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Keys of a tile: with d padded to 128 its keys and values are 32 KiB.
 TILE = {4: 32, 2: 64}
+TILE_OF_MANY_LINES = 16  # of float32, for more than its most lines: groups of more than 16 heads, which spill otherwise
 # Bytes of shared memory a program may have, from which on two tiles are on their way while one is in work, and not one:
 # 64 KiB for each of a multiprocessor's programs. A100: 163 KiB; H100, H200, B200: 227; RTX 30, 40, 50: 99.
 ROOMY = 160 * 1024
@@ -24,9 +25,12 @@ LINES = {4: (1, 16), 2: (16, 128)}
 FEW_LINES = {4: 8, 2: 16}  # that 4 warps do without spilling; decode is as a rule among them
 # Keys of a stretch at least, and per line of its result, which is written and read again in float32.
 LEAST_KEYS, LEAST_KEYS_PER_LINE = 128, 8
-# Numbers that one round of a merge holds in registers, for each warp: 64 a thread. With half of it 8 warps get by ptxas
-# 128 registers for 64 lines on sm_89 and sm_100, and spill 16 bytes.
-MERGED_PER_WARP = 2048
+# Numbers that one round of a merge holds in registers, by warps, for each of them: 64 or 32 a thread.
+MERGED_PER_WARP = {4: 2048, 8: 1024}
+# Left alone, ptxas aims at 128 registers for some programs of 8 warps, so that two fit, and spills a little. Told that
+# it may take all there are, it doesn't. Not for everybody: tiles of 128 lines of 128 numbers, which take more than 128
+# anyway, it then fills up until they spill; and small ones, which fit, would take room from their neighbours.
+ALL_REGISTERS = 255
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Tiling:
     keys: int
     warps: int
     stages: int
+    registers: int | None  # of a thread at most; None: as ptxas likes
 
 
 def check_pool(
@@ -87,14 +92,18 @@ def tiling_for(shape: PoolShape, lines: int, roomy: bool) -> Tiling:
     padded = min(max(triton.next_power_of_2(lines), least), max(most, triton.next_power_of_2(shape.group)))
     warps = 4 if padded <= FEW_LINES[shape.width] else 8
     stages = 2 if padded == 128 else STAGES_ROOMY if roomy else STAGES_TIGHT  # 128 lines keep a tile busy by themselves
-    return Tiling(padded, max(1, padded // shape.group), TILE[shape.width], warps, stages)
+    keys = TILE[shape.width] if padded <= most else TILE_OF_MANY_LINES
+    numbers = padded * triton.next_power_of_2(shape.d)
+    all_of_them = warps == 8 and (numbers >= 16 * 128 if shape.width == 4 else numbers < 128 * 128)
+    registers = ALL_REGISTERS if all_of_them else None
+    return Tiling(padded, max(1, padded // shape.group), keys, warps, stages, registers)
 
 
 def constants(shape: PoolShape, tiles: Tiling, queries: int, splits: int) -> dict[str, int]:
     """The kernels' constants, for tiles of `queries` queries."""
     used, d_padded = queries * shape.group, triton.next_power_of_2(shape.d)
     used_padded = triton.next_power_of_2(used)
-    merged = MERGED_PER_WARP * tiles.warps // (used_padded * d_padded)
+    merged = MERGED_PER_WARP[tiles.warps] * tiles.warps // (used_padded * d_padded)
     splits_padded = triton.next_power_of_2(splits)
     return {
         "GROUP": shape.group,
@@ -122,7 +131,8 @@ def case(kernel: object, words: str, shape: PoolShape, most: int, splits: int, t
         kernel, f"{type_}, {words}, heads of {shape.d}, {shape.group} to a group, blocks of {shape.block_size}",
         {**numbers, **floats, **whole, **strides, "pool_stride": "i64", "scale": "fp32"},
         dict(constants(shape, tiles, min(tiles.queries, most), splits)), ("q_stride", "out_stride", "pool_stride"),
-        tiles.warps, tiles.stages, targets=tuple(cc for cc, room in SHARED_BYTES.items() if (room >= ROOMY) == roomy),
+        tiles.warps, tiles.stages, tiles.registers,
+        targets=tuple(cc for cc, room in SHARED_BYTES.items() if (room >= ROOMY) == roomy),
     )  # fmt: skip
 
 

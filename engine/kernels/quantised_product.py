@@ -20,6 +20,8 @@ transposed, outputs × rows: 16 rows fill a tensor core's short side. With a wor
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -30,11 +32,14 @@ from engine.kernels.quantised_matrix import GROUP, dequantised
 from engine.kernels.splits import MULTIPROCESSORS_UNKNOWN, SplitWorkspace, choose
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# Rows of a tile at most; more rows take more tiles, which read the weights again.
-MOST_ROWS = 64
-# Outputs of a program: a thread's share of a group is then one load of 16 bytes.
+# Rows of a tile at most, by the bytes of a number of x; more rows take more tiles, which read the weights again.
+MOST_ROWS = {2: 64, 4: 32}
+# Outputs of a program, by bits: a thread's share of a group is then one load of 16 bytes. float32 has fewer, of either
+# bits: it is done without tensor cores, and more spill. From 64 on Triton 3.6 would even use those of sm_100, in tf32.
 OUTPUTS = {4: 128, 8: 64}
-WARPS = 4
+OUTPUTS_FLOAT32 = 32
+# Of a thread, as a card has them for four programs of 4 warps. Left alone, ptxas aims at 80 or 96 and spills 8 bytes.
+REGISTERS_FLOAT32 = 128
 # Groups on their way while one is multiplied. 2 KiB each, and some programs share a multiprocessor: enough bytes in
 # flight to fill the bandwidth of any card there is.
 STAGES = 5
@@ -114,14 +119,15 @@ def quantised_product(
     rows, outputs, groups = len(x), out.shape[1], len(weights)
     if not rows or not outputs:
         return
-    across, tile_rows = triton.cdiv(outputs, OUTPUTS[bits]), _tile_rows(rows)
-    down = triton.cdiv(rows, tile_rows)
+    tile = _tile(bits, rows, x.element_size())
+    across, down = triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows)
     splits = _splits(workspace, across * down, rows * outputs, groups)
     _quantised_product[(across, splits, down)](
         x, weights, scales, scales if offsets is None else offsets, out,
         scales if splits == 1 else workspace.means, scales if splits == 1 else workspace.arrivals,
         rows, outputs, groups, x.stride(0), out.stride(0),
-        BITS=bits, SPLITS=splits, OUTPUTS=OUTPUTS[bits], ROWS=tile_rows, STAGES=STAGES, num_warps=WARPS,
+        BITS=bits, SPLITS=splits, OUTPUTS=tile.outputs, ROWS=tile.rows, STAGES=STAGES,
+        num_warps=tile.warps, maxnreg=tile.registers,
     )  # fmt: skip
 
 
@@ -154,10 +160,10 @@ def product_workspace(
             else MULTIPROCESSORS_UNKNOWN
         )
     programs = multiprocessors * PROGRAMS_PER_MULTIPROCESSOR
-    tile = MOST_ROWS * min(OUTPUTS.values())
+    tile = MOST_ROWS[2] * OUTPUTS[8]
     # a matrix of few outputs is cut into many splits, one of many into few: two rounds of the card's programs at most
     numbers = max(2 * programs * tile, 4 * rows * widest)
-    units = triton.cdiv(widest, min(OUTPUTS.values())) * triton.cdiv(rows, min(16, rows or 1))
+    units = triton.cdiv(widest, OUTPUTS_FLOAT32) * triton.cdiv(rows, min(16, rows or 1))
     return SplitWorkspace(
         torch.zeros(numbers, dtype=torch.float32, device=device),
         torch.zeros(0, dtype=torch.float32, device=device),
@@ -173,8 +179,20 @@ def _splits(workspace: SplitWorkspace | None, units: int, numbers: int, groups: 
     return max(1, min(choose(units, workspace.programs), most))
 
 
-def _tile_rows(rows: int) -> int:
-    return min(MOST_ROWS, max(16, triton.next_power_of_2(rows)))
+class Tile(NamedTuple):
+    outputs: int
+    rows: int
+    warps: int
+    registers: int | None  # of a thread at most; None: as ptxas likes
+
+
+def _tile(bits: int, rows: int, width: int) -> Tile:
+    """Of a program, for x of numbers of `width` bytes."""
+    rows = min(MOST_ROWS[width], max(16, triton.next_power_of_2(rows)))
+    if width == 4:
+        return Tile(OUTPUTS_FLOAT32, rows, 4, REGISTERS_FLOAT32)
+    # three sums of 128 × 64 are more than 4 warps hold
+    return Tile(OUTPUTS[bits], rows, 8 if bits == 4 and rows == 64 else 4, None)
 
 
 def quantised_product_reference(
@@ -196,22 +214,26 @@ def _need(holds: bool, otherwise: str) -> None:
 
 
 def ahead() -> list[Case]:
-    """For 1 and for 64 rows, whole and cut into splits."""
+    """For 1 and for many rows, whole and cut into splits."""
     whole = ("rows", "outputs", "groups", "x_stride", "out_stride")
     found = []
     for name, short in TYPES.items():
-        for bits, rows, splits in ((4, 16, 8), (8, 16, 8), (4, 64, 1), (8, 64, 1)):
+        for bits, most, splits in ((4, 1, 8), (8, 1, 8), (4, 32, 1), (4, 64, 1), (8, 64, 1)):
+            if name == "float32" and most == MOST_ROWS[4]:
+                continue  # the same as for 64
+            tile = _tile(bits, most, 4 if name == "float32" else 2)
             types = {"x": f"*{short}", "out": f"*{short}", "weights": "*u8", "scales": "*fp16", "offsets": "*fp16"}
             types |= {"sums": "*fp32" if splits > 1 else "*fp16", "arrivals": "*i32" if splits > 1 else "*fp16"}
-            constants = {"BITS": bits, "SPLITS": splits, "OUTPUTS": OUTPUTS[bits], "ROWS": rows, "STAGES": STAGES}
+            constants = {"BITS": bits, "SPLITS": splits, "OUTPUTS": tile.outputs, "ROWS": tile.rows}
             found.append(
                 Case(
                     _quantised_product,
-                    f"{name}, {bits} bits, tiles of {rows} rows{', split' if splits > 1 else ''}",
+                    f"{name}, {bits} bits, tiles of {tile.rows} rows{', split' if splits > 1 else ''}",
                     types | dict.fromkeys(whole, "i32"),
-                    constants,
+                    constants | {"STAGES": STAGES},
                     divisible=("outputs", "groups", "x_stride", "out_stride"),
-                    warps=WARPS,
+                    warps=tile.warps,
+                    registers=tile.registers,
                 )
             )
     return found

@@ -28,6 +28,7 @@ from engine.kernels.interpreted import widened
 
 PARAMS = 4  # columns of `params`: temperature, log(min_p) or −inf, top_k or 0, top_p
 GREEDY = tl.constexpr(1e-5)  # engine/sampler.py's GREEDY_BELOW
+FILTER_REGISTERS = 128  # a thread's at most; left alone, ptxas aims at 80 and spills 8 bytes
 # Of a vocabulary; a row of 152,064 is 75 programs' work. Tests cut small ones smaller.
 BLOCK = 2048
 _LOWEST = tl.constexpr(-(2**63) + 1)
@@ -220,7 +221,8 @@ def row_weights(logits: torch.Tensor, params: torch.Tensor, work: SampleWorkspac
     for counted, asked in ((True, kinds.top_k), (False, kinds.top_p)):
         if asked:
             _sample_filter[(places,)](
-                params, work.tops, work.weights, vocabulary, COUNTED=counted, BLOCK=block, num_warps=8
+                params, work.tops, work.weights, vocabulary,
+                COUNTED=counted, BLOCK=block, num_warps=8, maxnreg=FILTER_REGISTERS,
             )
     _sample_sums[grid](params, work.weights, work.sums, *sizes, BLOCK=block)
 
@@ -278,7 +280,7 @@ def ahead() -> list:
         for words, sampled in (("greedy", False), ("sampled", True))
     ]
     cases += [
-        Case(_sample_filter, words, types, {"BLOCK": BLOCK, "COUNTED": counted}, warps=8)
+        Case(_sample_filter, words, types, {"BLOCK": BLOCK, "COUNTED": counted}, warps=8, registers=FILTER_REGISTERS)
         for words, counted in (("top-k", True), ("top-p", False))
     ]
     return [*cases, Case(_sample_sums, "float64", types, {"BLOCK": BLOCK})]
