@@ -178,7 +178,7 @@ def device(found: dict, has_driver: bool) -> Check:
         about = found["devices"]
         names = [f"{name} (compute {capability}, {size / 2**30:.1f} GiB)" for name, capability, size in about]
         return Check("device", "ok", "; ".join(names))
-    threads = f"CPU, {found['threads']} threads"
+    threads = f"CPU, {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
     if has_driver and not found["build"]:
         return Check("device", "note", f"{threads}: this torch cannot use the NVIDIA GPU",
                      "install a CUDA build of torch (pytorch.org, 'Get started')")

@@ -132,6 +132,21 @@ def test_bound_hints():
     assert reasons.hint("max_batch", now) == "12 running"
 
 
+def test_one_is_no_plural():
+    now = reasons.Situation(
+        settings=LiveSettings(ngram_min=1, ngram_max=1, max_context=16, kv_blocks=1, watermark=1.0),
+        workload=WorkloadSettings(prompt_tokens=8, output_tokens=8), block_size=16, running=1,
+        bound={"token_budget": 1}, recent=1,
+    )  # fmt: skip
+    assert reasons.hint("token_budget", now) == "bound 1 of 1 step"
+    assert reasons.hint("max_context", now) == "1 block each"
+    assert reasons.hint("watermark", now) == "1 block that no new prompt takes"
+    assert reasons.hint("prompt_tokens", now) == "1 block of 16"
+    assert reasons.hint("output_tokens", now) == "1 block with its prompt · 1 fits at once"
+    assert reasons.hint("ngram_min", now) == "no draft where no token matches"
+    assert reasons.hint("ngram_max", now) == "the last token is looked up"
+
+
 def test_every_engine_slider_has_range_unit_and_reason():
     for key in ("max_batch", "max_context", "draft_length", "kv_blocks", "token_budget"):
         limit = limits(MODEL, 16, 2048)[key]

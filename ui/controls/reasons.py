@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from engine import formulas
 from engine.config import Limit, LiveSettings, Model
 from engine.records import StepBudget
+from ui import explain
 from ui.contracts import WORKLOAD_LIMITS, WorkloadSettings
 from ui.explain import size
 
@@ -88,7 +89,7 @@ def _number(value: float) -> str:
 
 def _bound(now: Situation, key: str) -> str:
     count = now.bound.get(key, 0)
-    return f"bound {count} of {now.recent} steps" if now.recent and count else ""
+    return f"bound {count} of {explain.count(now.recent, 'step')}" if now.recent and count else ""
 
 
 def _joined(*parts: str) -> str:
@@ -103,7 +104,7 @@ def _max_context(now: Situation) -> str:
     settings = now.settings
     pool_tokens = settings.kv_blocks * now.block_size
     if now.model is None:
-        return f"{formulas.blocks_for(settings.max_context, now.block_size):,} blocks each"
+        return f"{explain.count(formulas.blocks_for(settings.max_context, now.block_size), 'block')} each"
     one = now.model.kv_bytes_per_token * settings.max_context
     pool = now.model.kv_bytes_per_token * pool_tokens
     every = one * settings.max_batch
@@ -133,11 +134,13 @@ def _draft_layers(now: Situation) -> str:
 
 
 def _ngram_min(now: Situation) -> str:
-    return f"no draft where fewer than {now.settings.ngram_min} tokens match"
+    least = now.settings.ngram_min
+    return "no draft where no token matches" if least == 1 else f"no draft where fewer than {least} tokens match"
 
 
 def _ngram_max(now: Situation) -> str:
-    return f"the last {now.settings.ngram_max} tokens are looked up first"
+    most = now.settings.ngram_max
+    return "the last token is looked up" if most == 1 else f"the last {most} tokens are looked up first"
 
 
 def _kv_blocks(now: Situation) -> str:
@@ -153,7 +156,8 @@ def _token_budget(now: Situation) -> str:
     if now.budget is not None and now.budget.goal:
         bound = f"bound {now.bound.get('token_budget') or 'none'} of {now.recent}" if now.recent else ""
         return _joined(f"for {now.budget.goal:,.0f} ms a step", bound)
-    return _bound(now, "token_budget") or (f"bound none of {now.recent} steps" if now.recent else "tokens in one step")
+    none = f"bound none of {explain.count(now.recent, 'step')}" if now.recent else "tokens in one step"
+    return _bound(now, "token_budget") or none
 
 
 def _swap_blocks(now: Situation) -> str:
@@ -170,12 +174,12 @@ def _watermark(now: Situation) -> str:
     kept = int(now.settings.watermark * now.settings.kv_blocks)
     if not kept:
         return "0: prompts may fill the pool"
-    return f"{kept:,} block{'s' if kept > 1 else ''} that no new prompt takes"
+    return f"{explain.count(kept, 'block')} that no new prompt takes"
 
 
 def _max_gap(now: Situation) -> str:
     if now.budget is not None and now.budget.goal:
-        return f"the budget is {now.budget.tokens:,} tokens for it"
+        return f"the budget is {explain.count(now.budget.tokens, 'token')} for it"
     return "binds a budget on auto, while others decode"
 
 
@@ -187,14 +191,15 @@ def _rate(now: Situation) -> str:
 
 
 def _prompt_tokens(now: Situation) -> str:
-    return f"{formulas.blocks_for(now.workload.prompt_tokens, now.block_size):,} blocks of {now.block_size}"
+    blocks = formulas.blocks_for(now.workload.prompt_tokens, now.block_size)
+    return f"{explain.count(blocks, 'block')} of {now.block_size}"
 
 
 def _output_tokens(now: Situation) -> str:
     both = now.workload.prompt_tokens + now.workload.output_tokens
     blocks = formulas.blocks_for(both, now.block_size)
     fits = now.settings.kv_blocks // max(1, blocks)
-    return f"{blocks:,} blocks with its prompt · {fits:,} fit at once"
+    return f"{explain.count(blocks, 'block')} with its prompt · {fits:,} fit{'s' if fits == 1 else ''} at once"
 
 
 def _temperature(now: Situation) -> str:

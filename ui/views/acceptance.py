@@ -54,9 +54,8 @@ def _draw_position(
 
 def _told(counts: Counts, position: int) -> str:
     tried, kept = int(counts.verified.examined[position]), int(counts.verified.accepted[position])
-    words = (
-        f"position {position + 1}: {kept:,} of {tried:,} examined drafts accepted over the last {counts.steps} steps"
-    )
+    steps = "the last step" if counts.steps == 1 else f"the last {counts.steps:,} steps"
+    words = f"position {position + 1}: {kept:,} of {explain.count(tried, 'examined draft')} accepted over {steps}"
     return f"<p>{words}; a draft is examined only when all before it were accepted</p>"
 
 

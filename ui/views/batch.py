@@ -170,7 +170,7 @@ class BatchView(PaintedView):
         scale = f"{top:,.0f}" if limit > top or budget[-1] > top else ""
         write(painter, side, scale, theme.font("small"), theme.color("text_faint"))
         side.moveBottom(plot.bottom() - theme.px(5))
-        now = f"{int(values[:, self._at].sum()):,} tokens"
+        now = explain.count(int(values[:, self._at].sum()), "token")
         write(painter, side, now, theme.font("small"), theme.color("text_dim"))
 
     def _draw_budget(

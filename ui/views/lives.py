@@ -87,7 +87,8 @@ class Row:
         if np.isfinite(self.unused):
             words.append(f"Nobody held them for the last {explain.duration(self.unused)} of that (median).")
         if self.again:
-            words.append(f"{self.again:,} times what had been evicted was asked for again, and computed once more.")
+            times = "Once" if self.again == 1 else f"{self.again:,} times"
+            words.append(f"{times} what had been evicted was asked for again, and computed once more.")
         return "<br>".join(words)
 
 

@@ -290,7 +290,7 @@ class MemoryView(PaintedView):
         legend(painter, head.adjusted(used + theme.px(14), 0, -tag, 0), keys, theme.font("small"),
                theme.color("text_faint"), theme.px(10))  # fmt: skip
         pool = columns.used + columns.cached + columns.free
-        label = f"{int(pool[-1]):,} blocks"
+        label = explain.count(int(pool[-1]), "block")
         gutter = self.advance(label) + theme.px(8) if area.width() >= theme.px(260) else 0
         plot = QRect(area.left(), head.bottom() + theme.px(4), area.width() - gutter, 0)
         plot.setBottom(area.bottom())

@@ -215,7 +215,8 @@ class SpeculationView(PaintedView):
         if self._form != "dock":
             head = QRect(area.left(), area.top(), area.width(), self.line())
             held = self.rows.first
-            words = f"the last {len(shown.passes)} passes, newest first"
+            count = len(shown.passes)
+            words = "the last pass" if count == 1 else f"the last {count} passes, newest first"
             if shown.passes[0].step < shown.since:
                 words = f"under earlier settings: {words}"
             if held:

@@ -126,7 +126,8 @@ def describe(history: History, low: int, high: int) -> str:
     parts = [f"{words} {explain.duration(value[name] / 1e9)}" for name, words, _ in TIMES if value[name]]
     lines = [
         f"<b>step {value['step']:,}</b>" + (f" (most tokens of {high - low + 1} steps)" if high > low else ""),
-        f"{int(total(columns)[at]):,} of {value['budget']:,} tokens in {explain.count(value['rows'], 'row')}",
+        f"{int(total(columns)[at]):,} of {explain.count(value['budget'], 'token')} in "
+        f"{explain.count(value['rows'], 'row')}",
         f"prefill {value['prefill']:,} · decode {value['decode']:,} · drafted ✓ {value['accepted']:,} "
         f"✕ {value['rejected']:,} (γ {value['gamma']})",
         f"{explain.count(value['emitted'], 'token')} came out",
