@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QWidget
 
 from engine.config import LiveSettings
-from engine.records import USED
+from engine.records import USED, StepOnce
 from tests.support.live_window import LiveWindow, tiny_config
 from tests.support.tiny_directory import make_directory
 from tests.ui.views_for_window import KEYS
@@ -21,23 +21,29 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def live(qapp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWindow]:
-    """Paused in the middle of work: sequences run, wait, have drafts and first tokens; some have ended."""
+    """In the middle of work: sequences run, wait, have drafts and first tokens; some have ended. Paused from the start
+    and led there step by step, so that it is the same moment every time."""
     settings = LiveSettings(max_batch=6, max_context=256, kv_blocks=96, token_budget=64, draft_length=4)
-    shown = LiveWindow(tiny_config(make_directory(tmp_path_factory.mktemp("model")), settings), size=(1920, 1200))
+    config = tiny_config(make_directory(tmp_path_factory.mktemp("model")), settings, start_paused=True)
+    shown = LiveWindow(config, size=(1920, 1200))
+    mirror = shown.window.mirror
     shown.load(4, prompt=20, tokens=12)
     shown.load(24, prompt=30, tokens=180)
-    shown.pump(lambda: len(shown.window.mirror.history.requests) >= 4 and len(shown.window.mirror.live.running) >= 4)
-    shown.pump(lambda: any(p.step > 60 for p in shown.window.mirror.history.passes))
-    shown.window.transport.toggle()
-    shown.pump(lambda: shown.window.mirror.status.paused)
-    shown.drawn()
+    shown.pump(lambda: len(mirror.live.waiting) == 28)
+    lead(shown, 70)
+    assert len(mirror.history.requests) >= 4 and len(mirror.live.running) >= 4 and mirror.live.waiting
     while not sequences(shown.window):
-        before = shown.window.mirror.last_step
-        shown.window.transport.step()
-        shown.pump(lambda b=before: shown.window.mirror.last_step > b)
-        shown.drawn()
+        lead(shown, 1)
     yield shown
     shown.close()
+
+
+def lead(live: LiveWindow, steps: int) -> None:
+    """That many steps more, and the window as it is after the last of them."""
+    last = live.window.mirror.last_step + steps
+    live.source.send(StepOnce(id=live.source.next_id(), steps=steps))
+    live.pump(lambda: live.window.mirror.last_step == last)
+    live.drawn()
 
 
 @pytest.fixture

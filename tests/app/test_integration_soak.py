@@ -23,7 +23,7 @@ from ui.contracts import WorkloadSettings
 from ui.transport import SPEEDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-ACTS = 180
+ACTS = 120
 STEPS, REQUESTS = 50, 4  # that must have been made and ended by then; a slow machine takes longer
 MOST_BLOCKS = 1024  # more only takes time to make
 SIZES = ((1600, 1000), (1280, 720), (960, 600), (1920, 1080), (1100, 800))
@@ -244,7 +244,7 @@ def test_steady_use_prints_nothing_and_leaks_nothing(qapp, qtlog) -> None:
         while acts < ACTS or (not served(live, steps) and monotonic() < end):
             user.act()
             acts += 1
-            live.run(0.05 + 0.15 * user._rng.random(), arrivals=True)
+            live.run(0.03 + 0.1 * user._rng.random(), arrivals=True)
         at_rest(live, user)
         last = Holdings(live)
         assert window.mirror.died is None and window.mirror.drift == 0 and not window.mirror.gaps

@@ -1,49 +1,38 @@
 """Greedy float32 output of the default model is token-equal to transformers', whatever the settings.
 
-A pairwise cover of the settings, its runs side by side in processes of their own, and a run in this process whose
-settings are dragged at random within their limits, between steps and pauses. The real model and runner; invariants are
-checked as it goes.
+A pairwise cover of the settings, and a run whose settings are dragged at random within their limits, between steps and
+pauses. The real model and runner; invariants are checked as it goes.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
-import torch
 
 from app.bench.combinations import LONGEST, PAIRWISE, ROOMY, TIGHT, Combination
 from app.bench.equality import ALLOWED_GAP, Reference, compare, first_difference, token_equal
-from app.bench.oracle import NEW_TOKENS
 from engine.config import AUTO, SettingRefused
-from engine.model.store import resolve
-from engine.model.weights import load
 from engine.records import ROW, StepRecord, unpack
-from engine.runner.cpu import CpuRunner
-from tests.support.covered import Covered, under_way
-from tests.support.oracle import references
+from tests.support.covered import DefaultModel
+from tests.support.oracle import NEW_TOKENS, prompts, references
 from tests.support.served import serve, start
 
 
 @pytest.fixture(scope="module")
-def covered() -> Iterator[dict[Combination, Future[Covered]]]:
-    with under_way(PAIRWISE) as runs:
-        references()  # meanwhile
-        yield runs
+def default() -> DefaultModel:
+    return DefaultModel()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=60)
 @pytest.mark.timeout(900)
-def test_token_equal_under_a_pairwise_cover(covered):
-    """One test for all combinations, so that one process runs them, and once."""
-    for combination in PAIRWISE:
-        outputs, preempted = covered[combination].result()
-        report = compare(outputs, references())
-        print(f"{combination}: {report}")
-        assert report.equal, f"{combination}: {report}"
-        assert (preempted > 0) == combination.preempt, combination
+@pytest.mark.parametrize("combination", PAIRWISE, ids=str)
+def test_token_equal_under_a_pairwise_cover(default: DefaultModel, shared_folder: Path, combination: Combination):
+    outputs, preempted = default.cover(combination)
+    report = compare(outputs, references(shared_folder))
+    assert report.equal, str(report)
+    assert (preempted > 0) == combination.preempt
 
 
 def obeys(record: StepRecord) -> None:
@@ -56,21 +45,19 @@ def obeys(record: StepRecord) -> None:
     assert record.used + record.cached + record.free == live.kv_blocks
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 @pytest.mark.timeout(600)
-def test_token_equal_while_paused_stepped_and_dragged():
+def test_token_equal_while_paused_stepped_and_dragged(default: DefaultModel, shared_folder: Path):
     """Every live setting moves at random within its limits while the engine runs, pauses and steps."""
     rng = random.Random(11)
     size = 16
-    files, device = resolve("default"), torch.device("cpu")
-    runner = CpuRunner(*load(files, torch.float32, device), files.name, torch.float32, device, size, 4)
-    engine = start(runner, Combination(16, size, 256, 4, False, True).settings())
+    engine = start(default.runner(size), Combination(16, size, 256, 4, False, True).settings())
     made, refused = set(), 0
 
     def drag(step: int, record: StepRecord) -> None:
         nonlocal refused
         obeys(record)
-        if step % 3:
+        if step % 2:
             return
         engine.hold(rng.randrange(record.timing.total))  # a pause: of time that has passed, or the clock would go back
         key, value = rng.choice(
@@ -92,8 +79,8 @@ def test_token_equal_while_paused_stepped_and_dragged():
         except SettingRefused:
             refused += 1
 
-    outputs, preempted = serve(engine, [reference.prompt for reference in references()], NEW_TOKENS, drag)
-    report = compare(outputs, references())
+    outputs, preempted = serve(engine, prompts(), NEW_TOKENS, drag)
+    report = compare(outputs, references(shared_folder))
     print(f"{preempted} preemptions, {refused} changes refused: {report}")
     assert report.equal, str(report)
     assert preempted > 0

@@ -47,7 +47,7 @@ def collected():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("form", RUNS)
 def test_every_token_is_equal_under_any_batch_budget_and_draft_length(form: str):
-    runner = PackedRunner(*load_packed(resolve("default"), form), "default", 0, BLOCK_SIZE, 4)
+    runner = PackedRunner(*load_packed(resolve("default"), form), "default", 2, BLOCK_SIZE, 4)
     found = {}
     for batch, budget, gamma in RUNS[form]:
         settings = LiveSettings(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -13,7 +15,8 @@ from engine.runner.build import build_runner
 from tests.support import oracle, tiny_models
 from tests.support.paged import Driven, Driver
 
-pytestmark = pytest.mark.slow
+# in one process, which also makes the references, since it has transformers' model; early, since others wait for them
+pytestmark = [pytest.mark.slow(seconds=90), pytest.mark.xdist_group("transformers"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,8 @@ def runner() -> Runner:
 
 
 @pytest.fixture(scope="module")
-def reference() -> PreTrainedModel:
+def reference(shared_folder: Path) -> PreTrainedModel:
+    oracle.references(shared_folder)
     return oracle.model()
 
 
