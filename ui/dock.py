@@ -170,6 +170,10 @@ class ViewDock(QDockWidget):
         """Whether the view is to be redrawn in this frame."""
         return bool(self.due) and (not self.leisurely or now >= self._next or self.urgent)
 
+    def waited(self, now: float) -> float:
+        """Seconds since its turn came."""
+        return now - self._next
+
     @property
     def urgent(self) -> bool:
         return bool(self.due & _AT_ONCE)

@@ -19,6 +19,8 @@ from ui.views.base import View
 log = logging.getLogger(__name__)
 
 APPLY_NS = 6_000_000  # of a frame's 16.7 ms; what is left over waits for the next frame
+MUCH_NS = 4_000_000
+_PATIENCE = 0.25  # s
 _BATCH = 4  # messages taken at a time, so that the clock is looked at between them
 _NUMBERS_EVERY = 0.25  # s: figures that change faster can't be read
 _HINTS_EVERY = 0.5  # s
@@ -46,6 +48,7 @@ class Frame:
     def __init__(self, context: ViewContext, deck: Deck, around: Surroundings):
         self._context, self._deck, self._around = context, deck, around
         self._due = Kinds.ALL
+        self._applied = 0  # ns that this frame took to apply what came
         self._broken: set[str] = set()  # views whose failure was told
         self.hurry()
 
@@ -62,6 +65,7 @@ class Frame:
         what goes on without being seen is done; what changed meanwhile stays due."""
         start = perf_counter_ns()
         self._collect(start)
+        self._applied = perf_counter_ns() - start
         self._around.tend()
         collected = perf_counter_ns()
         hidden = not self._around.isVisible() or self._around.isMinimized()
@@ -96,16 +100,19 @@ class Frame:
                 dock.show_summary()
 
     def _draw_views(self, kinds: Kinds, now: float) -> None:
-        """Views in sight, each at its own rate; those that aren't drawn every frame take turns."""
-        turn_taken = False
-        for dock in self._deck.docks.values():
-            if not dock.shown:
-                continue
+        """Views in sight, each at its own rate. Of those that aren't drawn every frame one has its turn, whoever waited
+        longest; none in a frame that had much to apply, unless it waited too long."""
+        shown = [dock for dock in self._deck.docks.values() if dock.shown]
+        for dock in shown:
             dock.due |= kinds & dock.view.kinds
-            if not dock.wants(now) or (turn_taken and dock.leisurely and not dock.urgent):
-                continue
-            turn_taken |= dock.leisurely
-            self._refresh(dock, dock.take(now))
+        wanting = [dock for dock in shown if dock.wants(now)]
+        calm = [dock for dock in wanting if dock.leisurely and not dock.urgent]
+        turn = max(calm, key=lambda dock: dock.waited(now), default=None)
+        if turn is not None and self._applied > MUCH_NS and turn.waited(now) < _PATIENCE:
+            turn = None
+        for dock in wanting:
+            if dock not in calm or dock is turn:
+                self._refresh(dock, dock.take(now))
 
     def _refresh(self, dock: ViewDock, kinds: Kinds) -> None:
         view = dock.view

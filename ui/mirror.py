@@ -151,7 +151,9 @@ class Mirror:
                 self.draft_refused = message
             if message.limits is not None and self.ready is not None:
                 self.ready = msgspec.structs.replace(self.ready, limits=message.limits)
-            return Kinds.SOURCE | Kinds.SETTINGS
+            # that a request was taken changes nothing that is shown: its event does
+            quiet = message.ok and message.settings is None and message.limits is None
+            return Kinds.NONE if quiet else Kinds.SOURCE | Kinds.SETTINGS
         if isinstance(message, Gap):
             self.gaps.append((message.first + self._offset, message.last + self._offset))
             del self.gaps[:-KEPT_GAPS]

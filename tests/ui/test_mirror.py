@@ -217,3 +217,10 @@ def test_the_model_needs_no_qt() -> None:
     modules += " ui.prefixes ui.prefix_tree ui.prefix_words"
     code = f"import sys, {', '.join(modules.split())}; sys.exit('PySide6' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_that_a_request_was_taken_has_nothing_drawn_again() -> None:
+    source, model = started()
+    assert model.apply(Ack(id=1, ok=True, step=3)) == Kinds.NONE and 1 in model.acks
+    assert model.apply(Ack(id=2, ok=False, step=3, message="too long")) & Kinds.SOURCE
+    assert model.apply(Ack(id=3, ok=True, step=3, settings=source.world.settings)) & Kinds.SETTINGS
