@@ -95,6 +95,12 @@ class StuckChannel:
         self.sent.append(data)
 
 
+def all_encoded(outbox: Outbox, last: int) -> None:
+    """Until the encoder has come to that step, which was dropped: by then the backlog is full."""
+    while outbox.backlog._gap is None or outbox.backlog._gap[1] < last:
+        time.sleep(0.001)
+
+
 def test_a_reader_that_does_not_read_costs_the_engine_nothing():
     channel, asked = StuckChannel(), threading.Event()
     outbox = Outbox(channel, asked.set, Backlog(max_count=50, max_bytes=2**20))
@@ -105,10 +111,9 @@ def test_a_reader_that_does_not_read_costs_the_engine_nothing():
     for record in records:
         outbox.send(record)
     assert time.perf_counter() - started < 2  # 500 appends; a wait for the reader would have no end
-    while len(outbox.backlog) < 49:  # 50 less the one that the writer may have taken after the queue was full
-        time.sleep(0.001)
-    assert outbox.backlog.size <= 2**20
-    time.sleep(0.05)  # the encoder gets through the rest
+    all_encoded(outbox, 500)
+    # 50 less the one that the writer may have taken after the queue was full
+    assert 49 <= len(outbox.backlog) <= 50 and outbox.backlog.size <= 2**20
     channel.go.set()
     assert asked.wait(5)
     outbox.send(engine.keyframe())
@@ -127,10 +132,8 @@ def test_a_reader_that_wakes_has_seconds_to_catch_up_with_not_minutes():
     engine = FakeEngine(LiveSettings(), 0)
     for _ in range(KEPT + 200):
         outbox.send(engine.step())
-    while len(outbox.backlog) < KEPT:
-        time.sleep(0.001)
-    time.sleep(0.05)
-    assert len(outbox.backlog) == KEPT
+    all_encoded(outbox, KEPT + 200)
+    assert KEPT - 1 <= len(outbox.backlog) <= KEPT
     channel.go.set()
     assert outbox.close(5)
 
