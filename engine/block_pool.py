@@ -8,7 +8,8 @@ first; a table is let go of from its end, so that the tail of a prefix goes befo
 
 Every change of a block or a table is noted where it is made, and the notes are handed out once a step. Nothing here
 takes time in proportion to the pool, except `resize`, `drop_cache`, `check`, a keyframe, and `first_fit` and `gaps`,
-which only reserved allocation asks for. Contents of blocks, settings and the order of sequences are others' business.
+which only reserved allocation asks for. Which block a prompt can find is `prefix_index`'s part; contents of blocks,
+settings and the order of sequences are others' business.
 """
 
 from __future__ import annotations
@@ -16,47 +17,39 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
-from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.formulas import blocks_for
+from engine.prefix_index import PrefixIndex
 from engine.records import BLOCK, CACHED, EVICTED, FREE, HIT, NONE, SHARED, USED
 from engine.sequence import Sequence
-
-# a block that can be found from now on: block, logical index, whose tokens, its hash, its parent's (b"" for a first
-# block), the tokens; without a hash: one that can't any more, and block NONE for all of them
-SealNote = tuple[int, int, int, bytes, bytes, list[int]]
 
 Span = tuple[Sequence, int, int]  # tokens of it, from the first to before the last
 
 
-class BlockPool:
+class BlockPool(PrefixIndex):
     def __init__(self, num_blocks: int, block_size: int):
+        super().__init__()
         self.at(0, 0)
         self.releases = 0  # counts what can make room; while it stands still, what did not fit doesn't
         self._told = num_blocks  # size at the last drain
         self._table_changes: list[tuple[int, int, int]] = []
         self._cache_notes: list[tuple[int, ...]] = []
         self._copy_notes: list[tuple[int, int, int]] = []
-        self._seal_notes: list[SealNote] = []
         self._lay_out(num_blocks, block_size)
 
     def _lay_out(self, num_blocks: int, block_size: int) -> None:
         """All blocks free."""
         self.num_blocks = self._lowest = num_blocks  # _lowest: smallest size since the last drain
-        self.block_size = block_size
-        self._packed = Struct(f"{block_size}I").pack  # a block's tokens, as they are hashed
+        self._begin_index(num_blocks, block_size)
         self.state = bytearray(num_blocks)  # FREE is 0
         self.refcount = array("H", bytes(2 * num_blocks))  # table entries that refer to the block
         self.filled = array("H", bytes(2 * num_blocks))  # tokens with K/V in it that is valid for all its holders
         self.owner = array("I", [NONE]) * num_blocks  # its first holder; of a cached block the last one
         self._free = dict.fromkeys(range(num_blocks - 1, -1, -1))  # a stack: block 0, the last, is taken first
         self._cached: OrderedDict[int, tuple[int, int]] = OrderedDict()  # since when; least recently used first
-        self._hash_of: list[bytes | None] = [None] * num_blocks  # of blocks that can be found
-        self._block_of: dict[bytes, int] = {}
         self._sharers: dict[int, list[int]] = {}  # holders of blocks that have two or more, oldest first
         self._copies: dict[int, int] = {}  # copy-on-write that the memory is still to follow: to this block, from that
         self._touched: set[int] = set()
@@ -298,66 +291,12 @@ class BlockPool:
 
     # --- prefix cache ---
 
-    def hash_blocks(self, sequence: Sequence, count: int) -> list[bytes]:
-        """The sequence's own list of chained hashes, with at least the first `count` full blocks of known tokens
-        in it; each is computed once."""
-        hashes, size, tokens = sequence.hashes, self.block_size, sequence.tokens
-        assert count * size <= len(tokens)
-        for index in range(len(hashes), count):
-            hashes.append(self._hashed(hashes[-1] if hashes else b"", tokens[index * size : (index + 1) * size]))
-        return hashes
-
-    def _hashed(self, parent: bytes, tokens: list[int]) -> bytes:
-        """The parent's digest in front makes equal hashes mean equal prefixes, not just equal blocks. BLAKE2b, since it
-        takes 128 bytes at once, the digest and 16 tokens' 96 among them: SHA-256 took 1.6 times as long."""
-        return blake2b(parent + self._packed(*tokens), digest_size=32).digest()
-
-    def lookup(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the longest known prefix of the sequence. Where that is all of it, the last token is
-        computed again for its logits and not stored: a shared block is never written to."""
-        found: list[int] = []
-        hashes, block_of = sequence.hashes, self._block_of
-        for index in range(sequence.known // self.block_size):
-            if index == len(hashes):
-                self.hash_blocks(sequence, index + 1)
-            block = block_of.get(hashes[index])
-            if block is None:
-                break
-            found.append(block)
-        return found
-
-    def seal(self, sequence: Sequence) -> None:
-        """Make the full blocks of computed, final tokens findable, but not those of a reservation, which shares none.
-        Of equal blocks the first stays."""
-        self._seal_each((sequence,))
-
-    def _seal_each(self, sequences: Iterable[Sequence]) -> None:
-        size, hash_of, block_of, hashed, notes = (
-            self.block_size, self._hash_of, self._block_of, self._hashed, self._seal_notes,
-        )  # fmt: skip
-        for sequence in sequences:
-            count = sequence.computed // size
-            if sequence.reserved or sequence.sealed >= count:
-                continue
-            hashes, tokens, table = sequence.hashes, sequence.tokens, sequence.table
-            for index in range(sequence.sealed, count):
-                own, parent = tokens[index * size : (index + 1) * size], hashes[index - 1] if index else b""
-                if index == len(hashes):
-                    hashes.append(hashed(parent, own))
-                block, whole = table[index], hashes[index]
-                if hash_of[block] is None and block_of.setdefault(whole, block) == block:
-                    hash_of[block] = whole
-                    notes.append((block, index, sequence.seq, whole, parent, own))
-            sequence.sealed = count
-
     def drop_cache(self) -> None:
         """Forget every hash; cached blocks become free. Sequences' `sealed` is the caller's to reset."""
         for block in list(self._cached):
             self._free_now(block)
         self._cached.clear()
-        self._hash_of = [None] * self.num_blocks
-        self._block_of.clear()
-        self._forgotten(NONE)
+        self._forget_all()
 
     # --- size ---
 
@@ -366,7 +305,7 @@ class BlockPool:
         assert not self.used_count
         self._lay_out(num_blocks, block_size)
         self._lowest = 0  # every block is told
-        self._forgotten(NONE)
+        self._forget_all()
         self.releases += 1
 
     def resize(self, num_blocks: int) -> None:
@@ -427,15 +366,6 @@ class BlockPool:
         notes, self._cache_notes = self._cache_notes, []
         return notes
 
-    def take_seal_notes(self) -> list[SealNote]:
-        """Which blocks became findable since the last call, and which ceased to be, in order."""
-        notes, self._seal_notes = self._seal_notes, []
-        return notes
-
-    def findable(self) -> dict[int, bytes]:
-        """Every block that a prompt can find, with its hash."""
-        return {block: whole for whole, block in self._block_of.items()}
-
     # --- within ---
 
     @property
@@ -446,16 +376,6 @@ class BlockPool:
         """Of a block that was cached, and when it was last let go of."""
         (step, clock), (left_step, left_clock) = self._now, left
         self._cache_notes.append((kind, block, seq, self.owner[block], step - left_step, clock - left_clock))
-
-    def _forget(self, block: int) -> None:
-        """It can't be found any more."""
-        whole, self._hash_of[block] = self._hash_of[block], None
-        assert whole is not None
-        del self._block_of[whole]
-        self._forgotten(block)
-
-    def _forgotten(self, block: int) -> None:
-        self._seal_notes.append((block, 0, NONE, b"", b"", []))
 
     def _own(self, block: int, seq: int) -> None:
         """A block without contents, held alone."""
@@ -534,10 +454,8 @@ class BlockPool:
         assert self.stored == int(used.sum()) and self.empty == int(np.count_nonzero(used == 0))
         assert np.all(owner[state == FREE] == NONE) and np.all(fills[state == FREE] == 0)
         assert np.all(fills[state == CACHED] == self.block_size)
-        hashed = {block: whole for block, whole in enumerate(self._hash_of) if whole is not None}
-        assert self._cached.keys() <= hashed.keys()
-        assert {whole: block for block, whole in hashed.items()} == self._block_of
-        assert len(hashed) == len(self._block_of)
         assert all(refcount[block] == 1 for block in self._copies)
+        hashed = self._check_index()
+        assert self._cached.keys() <= hashed.keys()
         for block in hashed:
             assert state[block] != FREE

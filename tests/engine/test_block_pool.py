@@ -128,7 +128,7 @@ def test_digests_in_one_bucket_of_the_table_are_told_apart(monkeypatch: pytest.M
         def digest(self) -> bytes:
             return self._digest
 
-    monkeypatch.setattr("engine.block_pool.blake2b", Hash)
+    monkeypatch.setattr("engine.prefix_index.blake2b", Hash)
     pool = BlockPool(64, SIZE)
     prompts = [[first, second] * SIZE for first in range(4) for second in range(4)]
     tables = [list(held(pool, seq, prompt, 2 * SIZE).table) for seq, prompt in enumerate(prompts)]
