@@ -21,7 +21,7 @@ from app.sources.live import LiveEngine
 from app.stories.live import LiveStories
 from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
-from engine.collector import keep_out_of_steps
+from engine.collector import YOUNG_OF_FRAMES, keep_out_of_steps
 from engine.config import EngineConfig
 from engine.records import Message, Ready
 from ui.contracts import WorkloadSettings
@@ -139,7 +139,7 @@ class Session:
         for message in messages:
             if isinstance(message, Ready):
                 self.probe.follow(message.gpu)
-                keep_out_of_steps()  # nor into frames: modules, widgets and views are there to stay
+                keep_out_of_steps(YOUNG_OF_FRAMES)  # nor into frames: modules, widgets and views are there to stay
 
     def close(self) -> None:
         self.source.close()
