@@ -2,10 +2,11 @@
 
     python -m tests.bench.gpu [--dry] [--only PART ...] [--model MODEL] [--new-tokens N] [--seconds S] [--out FILE]
 
-Parts: each kernel against float64; paged decode attention, as a share of the bandwidth at which the card copies; a
-decode step of a synthetic model of Llama 3 8B's shape in bfloat16 and its 4-bit products, as a share of bandwidth ÷
-bytes, and what such a step costs outside its graph; the engine, token-equal to a dense reference. Prints one JSON
-object and keeps it in tests/bench under the card's name. Exit code 1: something differs, failed, or is too slow.
+Parts: `kernels`, each against float64; `attention`, paged decode at 8k to 64k of context, as a share of the bandwidth
+at which the card copies; `decode`, a step of batch 1 of a synthetic model of Llama 3 8B's shape in bfloat16, as a share
+of bandwidth ÷ bytes, and what it costs outside its graph; `decode_w4a16`, the same with weights of 4 bits, `products`,
+those of a layer alone; `engine`, token-equal to a dense reference. Prints one JSON object and keeps it in tests/bench
+under the card's name. Exit code 1: something differs, failed, or is too slow.
 
 --dry runs every part to its end on the CPU, kernels in Triton's interpreter, at sizes that mean nothing: what it shows
 is that the script has no mistake. A part that can't run here says so ("unmeasured") and the others go on.
@@ -31,6 +32,7 @@ NEEDS = {
     "kernels": (*BASE, "safetensors", "gguf"),
     "attention": BASE,
     "decode": (*BASE, "safetensors", "gguf"),
+    "decode_w4a16": (*BASE, "safetensors", "gguf"),
     "products": BASE,
     "engine": (*BASE, *ENGINE),
 }
@@ -108,6 +110,7 @@ def run_of(part: str, asked: argparse.Namespace) -> Callable[[], dict[str, objec
         "kernels": lambda: gpu_kernels.run(bench),
         "attention": lambda: gpu_speed.attention(bench),
         "decode": lambda: gpu_speed.decode(bench),
+        "decode_w4a16": lambda: gpu_speed.decode(bench, bits=4),
         "products": lambda: gpu_speed.products(bench),
         "engine": engine,
     }[part]

@@ -10,16 +10,17 @@ from tests.bench.gpu_timer import Bench
 
 # units in the last place of the largest number; a kernel rounds a few times on the way (bfloat16 weights of attention)
 ALLOWED = {torch.float32: 64 * 2.0**-24, torch.float16: 4 * 2.0**-11, torch.bfloat16: 4 * 2.0**-8}
-Check = tuple[str, Callable[[torch.dtype], float]]  # name; the worst error, as a share of the largest number
+EVERY, NARROW = tuple(ALLOWED), (torch.bfloat16,)
+# name; the worst error, as a share of the largest number; the types it is asked for
+Check = tuple[str, Callable[[torch.dtype], float], tuple[torch.dtype, ...]]
 
 
 def run(bench: Bench) -> dict[str, object]:
     torch.manual_seed(1)
     worst: dict[str, dict[str, float]] = {}
     wrong = []
-    dtypes = (torch.float32,) if bench.dry else tuple(ALLOWED)
-    for name, check in checks(bench):
-        for dtype in dtypes:
+    for name, check, dtypes in checks(bench):
+        for dtype in (torch.float32,) if bench.dry else dtypes:
             error = check(dtype)
             worst.setdefault(name, {})[str(dtype).removeprefix("torch.")] = float(f"{error:.2g}")
             if not error <= ALLOWED[dtype]:  # NaN too
@@ -28,18 +29,25 @@ def run(bench: Bench) -> dict[str, object]:
 
 
 def checks(bench: Bench) -> Iterator[Check]:
+    """Every kernel in every type. What costs a card's minutes is compiling, a second or two each: of further shapes
+    only bfloat16, so that there are some sixty compilations."""
     for d, block, group in ((64, 16, 3),) if bench.dry else ((64, 16, 3), (80, 32, 1), (96, 128, 4), (128, 16, 8)):
         contexts = [0, 1, 17] if bench.dry else [0, 1, 17, 100, 1025, 9000]
         shape = f"heads of {d}, blocks of {block}, groups of {group}"
-        yield f"paged_decode, {shape}", _decode(bench, d, block, group, contexts)
-        yield f"paged_prefill, {shape}", _prefill(bench, d, block, group, contexts)
-        yield f"rope_store, {shape}", _rope(bench, d, block, group)
+        dtypes = EVERY if d in (64, 128) else NARROW
+        yield f"paged_decode, {shape}", _decode(bench, d, block, group, contexts), dtypes
+        yield f"paged_prefill, {shape}", _prefill(bench, d, block, group, contexts), dtypes
+        yield f"rope_store, {shape}", _rope(bench, d, block, group), dtypes
     for rows, width in ((3, 100),) if bench.dry else ((1, 576), (17, 4096), (1025, 4100)):
-        yield f"add_rms_norm, {rows}×{width}", _norm(bench, rows, width)
-        yield f"silu_mul, {rows}×{width}", _silu(bench, rows, width)
-    yield "row_weights", _weights(bench)
-    for inputs, outputs, rows in ((64, 40, 3),) if bench.dry else ((4096, 4100, 1), (576, 1537, 17)):
-        yield f"quantised_product, 4 bits, {rows}×{inputs}→{outputs}", _product(bench, inputs, outputs, rows)
+        yield f"add_rms_norm, {rows}×{width}", _norm(bench, rows, width), EVERY
+        yield f"silu_mul, {rows}×{width}", _silu(bench, rows, width), EVERY
+    yield "row_weights", _weights(bench), (torch.float32,)
+    yield "verify", _verify(bench), (torch.float32,)
+    for bits, form in ((4, "W4A16"), (8, "W8A16")):
+        for inputs, outputs, rows in ((64, 40, 3),) if bench.dry else ((4096, 4100, 1), (576, 1537, 17)):
+            words = f"quantised_product, {form}, {rows}×{inputs}→{outputs}"
+            yield words, _product(bench, bits, inputs, outputs, rows), EVERY if rows == 1 else NARROW
+        yield f"dequantise, {form}", _floats(bench, bits), EVERY
 
 
 class _Pool:
@@ -173,18 +181,71 @@ def _weights(bench: Bench) -> Callable[[torch.dtype], float]:
     return check
 
 
-def _product(bench: Bench, inputs: int, outputs: int, rows: int) -> Callable[[torch.dtype], float]:
+def _verify(bench: Bench) -> Callable[[torch.dtype], float]:
+    """Tokens, how many drafts were accepted, p and q: of greedy and sampled rows, of certain and drawn drafts."""
+    from engine.kernels.sample import row_weights_reference, sample_workspace
+    from engine.kernels.verify import BAD_VALUE, RESULT, verify, verify_reference
+
+    def check(_: torch.dtype) -> float:
+        count, gamma, vocabulary, block = (4, 2, 300, 64) if bench.dry else (32, 4, 128_256, 2048)
+        device, drafts = bench.device, [row % (gamma + 1) for row in range(count)]
+        starts = [0, *torch.tensor([n + 1 for n in drafts]).cumsum(0).tolist()]
+        logits = bench.random(starts[-1], vocabulary, dtype=torch.float32, scale=3.0)
+        near = logits + bench.random(*logits.shape, dtype=torch.float32, scale=2.0)
+        likely, q_rows = near.argmax(dim=1).tolist(), near.softmax(dim=1)  # a place's row is its draft's too
+        table = [
+            [start, n, start if row % 2 else -1, *likely[start : start + n], *[0] * (gamma - n)]
+            for row, (start, n) in enumerate(zip(starts, drafts, strict=False))
+        ]
+        rows = torch.tensor(table, device=device)
+        params = torch.tensor([[0.8, -torch.inf, 0, 1.0], [1.3, -6.0, 50, 0.95], [0.0, -torch.inf, 0, 1.0]])
+        of_row = torch.tensor([row % 3 for row, n in enumerate(drafts) for _ in range(n + 1)])
+        asked = params.double()[of_row].contiguous().to(device)
+        uniforms = torch.rand(count, 2 * gamma + 1, dtype=torch.float64, device=device)
+        work = sample_workspace(starts[-1], vocabulary, device, block)
+        row_weights_reference(logits, asked, work)
+        found = []
+        for run in (verify, verify_reference):
+            left = torch.zeros(count, work.blocks, dtype=torch.float64, device=device)
+            results = torch.zeros(count, RESULT + 2 * gamma, dtype=torch.float64, device=device)
+            tokens = torch.zeros(count, dtype=torch.int64, device=device)
+            run(rows, uniforms, asked, work, q_rows, q_rows.double().sum(dim=1), left, results, tokens)
+            found.append((results, tokens))
+        (got, ours), (wanted, theirs) = found
+        # of what isn't drafted there is no p or q, and of good logits no bad value
+        real = torch.arange(gamma, device=device) < rows[:, 1:2]
+        told = torch.cat((torch.arange(RESULT, device=device).expand(count, -1) != BAD_VALUE, real, real), dim=1)
+        return off(torch.where(told, got, 0.0), torch.where(told, wanted, 0.0)) + float((ours != theirs).sum())
+
+    return check
+
+
+def _product(bench: Bench, bits: int, inputs: int, outputs: int, rows: int) -> Callable[[torch.dtype], float]:
     from engine.kernels.quantised_product import product_workspace, quantised_product, quantised_product_reference
-    from tests.bench.gpu_speed import four_bits
+    from tests.bench.gpu_model import random_matrix
 
     def check(dtype: torch.dtype) -> float:
-        matrix = four_bits(bench, inputs, outputs)
+        matrix = random_matrix(bench, inputs, outputs, bits)
         x = bench.random(rows, inputs, dtype=dtype)
         out = torch.empty(rows, outputs, dtype=dtype, device=bench.device)
         wanted = torch.empty_like(out, dtype=torch.float64)
         quantised_product(x, *matrix, out, product_workspace(rows, outputs, bench.device))
         quantised_product_reference(x.double(), *matrix, wanted)
         return off(out, wanted)
+
+    return check
+
+
+def _floats(bench: Bench, bits: int) -> Callable[[torch.dtype], float]:
+    from engine.kernels.dequantise import dequantise
+    from engine.kernels.quantised_matrix import dequantised
+    from tests.bench.gpu_model import random_matrix
+
+    def check(dtype: torch.dtype) -> float:
+        matrix = random_matrix(bench, 96, 200, bits)
+        out = torch.empty(130, 96, dtype=dtype, device=bench.device)
+        dequantise(*matrix, out, 7)
+        return off(out, dequantised(*matrix, torch.float64)[7:137])
 
     return check
 

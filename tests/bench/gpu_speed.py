@@ -1,4 +1,4 @@
-"""How near paged attention, a decode step and quantised products come to what the card's memory allows.
+"""How near paged attention, a decode step in 16 and in 4 bits, and quantised products come to what memory allows.
 
 The step is a graph of the engine's own forward pass (engine/runner/cuda_forward.py) over random weights in the shape of
 Llama 3 8B: batch 1, a few keys, so that weights are nearly all that is read.
@@ -11,6 +11,7 @@ import time
 
 import torch
 
+from tests.bench.gpu_model import dense_weights, quantised_weights, random_matrix, shape
 from tests.bench.gpu_timer import Bench
 
 ATTENTION_SHARE, DECODE_SHARE, PRODUCT_SHARE, OVERHEAD_SHARE = 0.80, 0.80, 0.60, 0.05  # what is to be reached
@@ -55,7 +56,8 @@ def attention(bench: Bench) -> dict[str, object]:
     }
 
 
-def decode(bench: Bench) -> dict[str, object]:
+def decode(bench: Bench, bits: int = 16) -> dict[str, object]:
+    """A step of batch 1, of weights in bfloat16 or, with activations of it, in 4 bits."""
     from engine.runner.cuda_forward import Activations, AttentionPlan, CudaForward
     from engine.runner.cuda_ops import kernel_ops
     from engine.runner.graphs import CudaGraphs, ReplayedGraph
@@ -65,7 +67,9 @@ def decode(bench: Bench) -> dict[str, object]:
     config = shape(bench.dry)
     dtype = torch.float32 if bench.dry else torch.bfloat16
     ops = kernel_ops().told_whole() if bench.dry else kernel_ops()
-    forward = CudaForward(config, weights(config, dtype, bench.device), ops)
+    few = bits == 4
+    weights = quantised_weights(bench, config, dtype) if few else dense_weights(config, dtype, bench.device)
+    forward = CudaForward(config, weights, ops)
     block, context = 16, 20 if bench.dry else CONTEXT
     blocks = -(-context // block)
     pools = [
@@ -111,15 +115,17 @@ def decode(bench: Bench) -> dict[str, object]:
     kv = 2 * config.layers * config.kv_heads * config.head_dim * context * dtype.itemsize
     share = (forward.bytes_read + kv) / device / bench.bandwidth
     overhead = max(0.0, wall - device) / wall
+    wanted = PRODUCT_SHARE if few else DECODE_SHARE
     return {
-        "ok": bench.dry or (share >= DECODE_SHARE and overhead <= OVERHEAD_SHARE),
+        "ok": bench.dry or (share >= wanted and (few or overhead <= OVERHEAD_SHARE)),
         "model": "Llama 3 8B's shape, random" if not bench.dry else "tiny, random",
-        "gb_read": round((forward.bytes_read + kv) / 1e9, 3),
+        "weights": "4 bits (W4A16)" if few else str(dtype).removeprefix("torch."),
+        "bytes_read": forward.bytes_read + kv,
         "graph_ms": round(1e3 * device, 3),
         "step_ms": round(1e3 * wall, 3),
         "tokens_per_s": round(1 / wall, 1),
         "share": round(share, 3),
-        "wanted": DECODE_SHARE,
+        "wanted": wanted,
         "overhead_share": round(overhead, 4),
         "overhead_allowed": OVERHEAD_SHARE,
     }
@@ -135,7 +141,7 @@ def products(bench: Bench) -> dict[str, object]:
         (c.hidden, (c.heads + 2 * c.kv_heads) * c.head_dim), (c.heads * c.head_dim, c.hidden),
         (c.hidden, 2 * c.intermediate), (c.intermediate, c.hidden),
     )  # fmt: skip
-    matrices = [four_bits(bench, inputs, outputs) for inputs, outputs in shapes]
+    matrices = [random_matrix(bench, inputs, outputs, 4) for inputs, outputs in shapes]
     size = sum(part.nbytes for matrix in matrices for part in matrix)
     found = []
     for rows in (1,) if bench.dry else (1, 4, 8, 16):
@@ -159,48 +165,3 @@ def products(bench: Bench) -> dict[str, object]:
         "bits_per_weight": round(8 * size / sum(inputs * outputs for inputs, outputs in shapes), 2),
         "runs": found,
     }
-
-
-def four_bits(bench: Bench, inputs: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Random codes, two a byte, with a scale and an offset for each group of 32 inputs: the layout of
-    engine/kernels/quantised_product.py."""
-    groups = inputs // 32
-    codes = torch.randint(0, 256, (groups, outputs, 16), dtype=torch.uint8, device=bench.device)
-    scales = bench.random(groups, outputs, dtype=torch.float16, scale=0.01)
-    return codes, scales, -8 * scales
-
-
-def shape(dry: bool):
-    from engine.model.architecture import ModelConfig
-
-    sizes = (2, 64, 96, 4, 2, 16, 100, 128) if dry else (32, 4096, 14336, 32, 8, 128, 128_256, 8192)
-    layers, hidden, between, heads, kv_heads, head_dim, vocabulary, positions = sizes
-    return ModelConfig(
-        architecture="llama", layers=layers, hidden=hidden, intermediate=between, heads=heads, kv_heads=kv_heads,
-        head_dim=head_dim, vocabulary=vocabulary, max_positions=positions, rms_eps=1e-5, rope_theta=500_000.0,
-        rope_scaling=None, tied=False, qkv_bias=False, output_bias=False, mlp_bias=False, qk_norm=False,
-    )  # fmt: skip
-
-
-def weights(c, dtype: torch.dtype, device: torch.device):
-    """Random ones, small enough that nothing overflows."""
-    from engine.model.weights import LayerWeights, Weights
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns, dtype=dtype, device=device).normal_(std=0.02)
-
-    def ones() -> torch.Tensor:
-        return torch.ones(c.hidden, device=device)
-
-    layers = [
-        LayerWeights(
-            attention_norm=ones(), qkv=matrix((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden), qkv_bias=None,
-            qk_norm=None, output=matrix(c.hidden, c.heads * c.head_dim), output_bias=None, mlp_norm=ones(),
-            gate_up=matrix(2 * c.intermediate, c.hidden), gate_up_bias=None, down=matrix(c.hidden, c.intermediate),
-            down_bias=None,
-        )
-        for _ in range(c.layers)
-    ]  # fmt: skip
-    half = c.head_dim // 2
-    frequencies = c.rope_theta ** (-torch.arange(half, device=device) / half)
-    return Weights(matrix(c.vocabulary, c.hidden), layers, ones(), matrix(c.vocabulary, c.hidden), frequencies, 0)

@@ -22,14 +22,19 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_dry_run_comes_to_its_end(tmp_path):
     out = tmp_path / "dry.json"
-    done = run("--dry", "--only", "kernels", "attention", "decode", "products", "--out", str(out))
+    done = run("--dry", "--only", "kernels", "attention", "decode", "decode_w4a16", "products", "--out", str(out))
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())
     assert found["dry"] and "mean nothing" in found["device"] and found["ok"]
     assert {name.split(",")[0] for name in found["kernels"]["worst"]} >= {
         "paged_decode", "paged_prefill", "rope_store", "add_rms_norm", "silu_mul", "row_weights", "quantised_product",
+        "verify", "dequantise",
     }  # fmt: skip
+    assert {name.split(", ")[1] for name in found["kernels"]["worst"] if "quantised" in name} == {"W4A16", "W8A16"}
     assert found["attention"]["runs"] and found["decode"]["graph_ms"] > 0 and found["products"]["runs"]
+    in_4_bits = found["decode_w4a16"]
+    assert in_4_bits["bytes_read"] < found["decode"]["bytes_read"] / 4
+    assert in_4_bits["wanted"] == 0.6 and in_4_bits["graph_ms"] > 0
 
 
 @pytest.mark.slow
