@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ WARM_UP = 0.25  # of the time, at least; at most twice that, should a history ne
 START_LIMIT = 180.0  # s that loading may take
 SAMPLES = 400  # about, over the whole time; not more often than EVERY
 EVERY = 1.0  # s
+STEADY = 0.25  # of the most steps that a quarter made, the fewest: less is no load of which anything could be said
 TELL_EVERY = 60.0  # s, on standard error
 SETTINGS = {"max_batch": "24", "kv_blocks": "768", "max_context": "2048"}  # a pool that makes do with preemption
 
@@ -126,6 +128,7 @@ class _Soak:
         self._after: Counter[str] | None = None
         self._counted: dict[str, object] = {}
         self._told = _Told()
+        self._steps: list[int] = []  # made by each sample
         self.times: list[float] = []
         self.values: dict[str, list[float]] = {}
         self.failure = ""
@@ -170,6 +173,7 @@ class _Soak:
         window, engine = process(os.getpid()), process(session.source.pid or 0)
         if window is None or engine is None:
             return
+        self._steps.append(session.window.mirror.last_step)
         found = {f"window_{key}": value for key, value in window.items()}
         found |= {f"engine_{key}": value for key, value in engine.items()} | objects(session.window)
         self.times.append(at)
@@ -193,6 +197,12 @@ class _Soak:
         from app.bench.soak_samples import types
 
         return types()
+
+    def _steps_by_quarter(self, first: int) -> list[int]:
+        """Steps made in each quarter of what counts."""
+        steps = self._steps[first:]
+        edges = [steps[(len(steps) - 1) * i // 4] for i in range(5)]
+        return [b - a for a, b in pairwise(edges)]
 
     def _count(self, session: Session) -> dict[str, object]:
         mirror, history = session.window.mirror, session.window.mirror.history
@@ -231,10 +241,14 @@ class _Soak:
             }
             if not found.flat:
                 grew.append(name)
-        healthy = not self._counted["errors"] and not self._counted["drift"]
+        made = self._steps_by_quarter(first)
+        steady = min(made) >= STEADY * max(made)
+        healthy = steady and not self._counted["errors"] and not self._counted["drift"]
         return {
             "flat": not grew and healthy,
             "grew": grew,
+            "steady": steady,
+            "steps_by_quarter": made,
             "seconds": round(self._seconds),
             "warm_up_s": round(self._warm),
             "samples": len(times),
@@ -252,5 +266,5 @@ def _print(result: dict) -> None:
         (low, high), grows = found["interval"], "" if found["flat"] else "   GROWS"
         print(f"{name:<16}{found['first_quarter']:>12,.1f} → {found['last_quarter']:>12,.1f} {found['unit']:<8}"
               f"{found['per_hour']:>+10,.1f} an hour ({low:+,.1f} to {high:+,.1f}){grows}")
-    why = ", ".join(result["grew"]) or "a view failed, or the mirror drifted"
+    why = ", ".join(result["grew"]) or "the load wasn't steady, a view failed, or the mirror drifted"
     print("flat" if result["flat"] else f"not flat: {why}")

@@ -58,7 +58,7 @@ class Hand:
         self._session, self._simulated = session, simulated
         self._rng = random.Random(seed)
         self._prompts = PromptSet.load()
-        self._next = 0.0
+        self._next = self._resting_until = 0.0
         self._due: list[tuple[float, Callable[[], None]]] = []  # what undoes what was done
         self._dragged = Counter[str]()
         self._blocks = 0  # of the pool at the beginning, in blocks of 16 tokens
@@ -72,6 +72,8 @@ class Hand:
             self._due.pop(0)[1]()
         if now < self._next:
             return
+        if now >= self._resting_until and self._session.window.transport.paused:
+            self._session.window.transport.toggle()
         self._next = now + EVERY
         if self._tour:
             self._next = now + TOUR_EVERY
@@ -198,7 +200,7 @@ class Hand:
         if not transport.paused:
             transport.toggle()
             self._later(now + 0.4, transport.step)
-            self._later(now + 0.8, lambda: transport.toggle() if transport.paused else None)
+            self._resting_until = now + 0.8
 
     def _check(self, now: float) -> None:
         self._session.window.check_request()
