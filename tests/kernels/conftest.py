@@ -4,11 +4,17 @@ whoever imports triton first settles it; what compiles kernels does so in a proc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import triton
 
+from tests.support.quick_interpreter import quick_interpreter
+
 
 @pytest.fixture(scope="session", autouse=True)
-def interpreted() -> None:
+def interpreted() -> Iterator[None]:
     if not triton.knobs.runtime.interpret:
         pytest.fail("triton was imported before tests/conftest.py set TRITON_INTERPRET=1")
+    with quick_interpreter():
+        yield

@@ -58,6 +58,30 @@ def batch(
     return torch.cat(parts), rows
 
 
+DRAFTS = {"certain": None, "float32": torch.float32, "float64": torch.float64}  # by the type of q
+FILTERS = {"none": {}, "top-k": {"top_k": 5}, "top-p": {"top_p": 0.7}, "all": {"top_k": 9, "top_p": 0.9, "min_p": 0.02}}
+
+
+def alike(
+    vocabulary: int, gamma: int, drafts: str, temperature: float, filters: str
+) -> tuple[torch.Tensor, list[SampleRow]]:
+    """Three rows that ask for the same, with γ, half as many and no drafts: the likeliest of a draft distribution,
+    which the target often rejects."""
+    chance = torch.Generator().manual_seed(vocabulary + gamma)
+    rows, parts = [], []
+    for i, count in enumerate((gamma, gamma // 2, 0)):
+        logits = torch.randn(count + 1, vocabulary, generator=chance) * 3
+        near = logits[:count] + 2 * torch.randn(count, vocabulary, generator=chance)
+        tokens, q_rows = near.argmax(dim=1).tolist(), None
+        if DRAFTS[drafts] is not None and count:
+            q_rows = near.softmax(dim=1).to(DRAFTS[drafts])
+        rows.append(
+            SampleRow(drafts=tokens, temperature=temperature, seed=i, position=i, q_rows=q_rows, **FILTERS[filters])
+        )
+        parts.append(logits)
+    return torch.cat(parts), rows
+
+
 def assert_same(got: list[Outcome], wanted: list[Outcome]) -> None:
     """Tokens, verdicts, origins and draws to the bit; probabilities to the order in which sums are taken."""
     assert len(got) == len(wanted)

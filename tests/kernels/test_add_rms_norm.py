@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.add_rms_norm import add_rms_norm, add_rms_norm_reference
+from engine.kernels.add_rms_norm import DTYPES, add_rms_norm, add_rms_norm_reference
 from tests.kernels.agreement import assert_agrees
+from tests.kernels.guarded import Guarded
+from tests.kernels.pairwise import pairwise
 
 EPS = 1e-5
 # Beyond the last rounding, float32 has those of the mean, the root and two products.
@@ -20,25 +22,30 @@ def made(rows: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch
     return x, residual, 1 + 0.3 * torch.randn(width, generator=generator)
 
 
-F32, F16, BF16 = ROUNDINGS
-CASES = [
-    (0, 64, True, F32), (1, 576, True, F32), (1, 576, False, F16), (1, 576, True, BF16), (17, 100, False, F32),
-    (17, 100, True, F16), (17, 100, False, BF16), (100, 64, True, BF16), (100, 64, True, F16), (1025, 8, True, F16),
-    (2, 4097, True, F32), (2, 4097, False, BF16), (3, 1, True, BF16),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("rows", "width", "added", "dtype"), CASES)
-def test_it_is_the_formula(rows, width, added, dtype):
+def check(rows: int, width: int, added: bool, dtype: torch.dtype) -> None:
     x, residual, weight = made(rows, width, dtype)
     summed = (x.float() + residual.float()).to(dtype) if added else residual.clone()
-    out = torch.full_like(residual, float("nan"))
-    add_rms_norm(x if added else None, residual, weight, EPS, out)
-    assert torch.equal(residual, summed)
-    if rows:
-        wanted = torch.empty(rows, width, dtype=torch.float64)
-        add_rms_norm_reference(None, summed.double(), weight, EPS, wanted)
-        assert_agrees(out, wanted, ROUNDINGS[dtype])
+    given, kept, out = (Guarded(rows, width, dtype, numbers) for numbers in (x, residual, None))
+    add_rms_norm(given.rows if added else None, kept.rows, weight, EPS, out.rows)
+    assert torch.equal(kept.rows, summed)
+    wanted = torch.empty(rows, width, dtype=torch.float64)
+    add_rms_norm_reference(None, summed.double(), weight, EPS, wanted)
+    assert_agrees(out.rows, wanted, ROUNDINGS[dtype])
+    for one in (given, kept, out):
+        one.assert_untouched()
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "added", "dtype"), pairwise((1, 17, 100, 1025), (1, 100, 576, 4097), (True, False), DTYPES)
+)
+def test_it_is_the_formula(rows: int, width: int, added: bool, dtype: torch.dtype):
+    """Rows of more than 4,096 numbers are held by 16 warps, and padded to twice as many."""
+    check(rows, width, added, dtype)
+
+
+def test_no_rows_are_none():
+    x, residual, weight = made(0, 64, torch.float32)
+    add_rms_norm(x, residual, weight, EPS, torch.empty_like(x))
 
 
 def test_the_norm_may_take_the_place_of_what_was_added():
@@ -53,17 +60,6 @@ def test_a_row_of_zeros_is_zeros():
     out = torch.full((1, 32), float("nan"))
     add_rms_norm(None, torch.zeros(1, 32), torch.ones(32), EPS, out)
     assert (out == 0).all()
-
-
-def test_rows_may_lie_apart():
-    x, residual, weight = made(6, 64, torch.float32)
-    wide = torch.full((6, 128), float("nan"))
-    wide[:, 32:96] = residual
-    out, wanted = torch.empty(6, 64), torch.empty(6, 64)
-    add_rms_norm(x, wide[:, 32:96], weight, EPS, out)
-    add_rms_norm(x, residual, weight, EPS, wanted)
-    assert torch.equal(out, wanted) and torch.equal(wide[:, 32:96], residual)
-    assert wide[:, :32].isnan().all() and wide[:, 96:].isnan().all()
 
 
 def test_what_would_be_read_as_other_numbers_is_refused():

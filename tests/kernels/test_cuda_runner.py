@@ -1,5 +1,6 @@
-"""The CUDA runner on its own kernels, interpreted: the engine's whole course, with drafts, chunks and overlap, on a
-model as small as kernels allow. What it gives is token-equal to the CPU runner's.
+"""The CUDA runner on its own kernels, interpreted: the engine's whole course with chunks and overlap, on a model as
+small as kernels allow. What it gives is token-equal to the CPU runner's. Drafts, and all other settings that exactness
+is shown under, are in tests/kernels/test_interpreted_matrix.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import pytest
 from app.bench.equality import Reference, compare
 from engine.config import LiveSettings, limits
 from engine.core import Engine
-from engine.runner import kernel_runner
 from engine.runner.cuda_ops import kernel_ops
 from engine.runner.pooled import PooledRunner
 from engine.sampler import Sampler
@@ -31,13 +31,13 @@ SMALL = {
 }
 
 
-def references(config, weights, prompts: list[list[int]]) -> list[Reference]:
+def references(config, weights, prompts: list[list[int]], new_tokens: int = NEW_TOKENS) -> list[Reference]:
     """By the CPU runner, one prompt at a time, a token a pass."""
     found = []
     for prompt in prompts:
         driver, sequence = Driver(plain(config, weights, 16, 8)), Driven(list(prompt))
         gaps = []
-        for _ in range(NEW_TOKENS):
+        for _ in range(new_tokens):
             logits = driver.run([(sequence, len(sequence.tokens) - sequence.computed)])[0][-1].topk(2)
             gaps.append(float(logits.values[0] - logits.values[1]))
             sequence.tokens.append(int(logits.indices[0]))
@@ -74,32 +74,22 @@ def engine_on(runner: PooledRunner, settings: LiveSettings, overlap: bool, known
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlap", [False, True], ids=["drafts", "overlap"])
-def test_token_equal_on_interpreted_kernels(tmp_path, overlap: bool, monkeypatch: pytest.MonkeyPatch):
-    if not overlap:  # few steps are of one shape
-        monkeypatch.setattr(kernel_runner, "CAPTURED_AT", 1)
+def test_token_equal_while_steps_overlap(tmp_path):
     config, weights = tiny(tmp_path, "qwen3", **SMALL)
     phrase = np.random.default_rng(1).integers(0, VOCABULARY, 5).tolist()
     prompts = [(phrase * 3)[:14], phrase, phrase[2:3]]
     settings = LiveSettings(
-        max_batch=4,
-        max_context=64,
-        kv_blocks=16,
-        token_budget=12,
-        draft_length=0 if overlap else 2,
-        draft_method="off" if overlap else "ngram",
-        temperature=0.0,
+        max_batch=4, max_context=64, kv_blocks=16, token_budget=12, draft_length=0, draft_method="off", temperature=0.0
     )
-    graphed = overlapped = drafted = 0
+    graphed = overlapped = 0
 
     def between(step, record) -> None:
-        nonlocal graphed, overlapped, drafted
+        nonlocal graphed, overlapped
         graphed, overlapped = graphed + record.graph, overlapped + record.overlapped
-        drafted += len(record.drafts) > 0
 
     known = references(config, weights, prompts)
-    engine = engine_on(on_cpu(config, weights, 16, ops=kernel_ops(), most_tokens=12), settings, overlap, known)
+    engine = engine_on(on_cpu(config, weights, 16, ops=kernel_ops(), most_tokens=12), settings, True, known)
     outputs, _ = serve(engine, prompts, NEW_TOKENS, between)
     report = compare(outputs, known)
     assert report.equal, str(report)
-    assert graphed > 0 and (overlapped > 1 if overlap else drafted > 0)
+    assert graphed > 0 and overlapped > 1

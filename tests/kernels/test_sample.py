@@ -11,10 +11,13 @@ import torch
 from engine.distribution import weights_of
 from engine.kernels.sample import row_weights, row_weights_reference, sample_workspace
 from engine.sampler import SampleRow
+from tests.kernels.guarded import Guarded
+from tests.kernels.pairwise import pairwise
 
 CPU = torch.device("cpu")
 BLOCK = 16
 EVERY = [row_weights, row_weights_reference]
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def params_of(rows: list[SampleRow]) -> torch.Tensor:
@@ -24,7 +27,8 @@ def params_of(rows: list[SampleRow]) -> torch.Tensor:
 
 def weigh(run, logits: torch.Tensor, rows: list[SampleRow], block: int = BLOCK):
     work = sample_workspace(len(rows) + 1, logits.shape[1], CPU, block)
-    work.weights.fill_(math.nan)  # what another batch left must not be seen
+    for left in (work.weights, work.sums, work.peaks):
+        left.fill_(math.nan)  # what another batch left must not be seen
     run(logits, params_of(rows), work)
     return work
 
@@ -56,36 +60,40 @@ def check(run, logits: torch.Tensor, rows: list[SampleRow], block: int = BLOCK) 
     assert torch.equal(work.tops[:n], logits.amax(dim=1).float())
 
 
-@pytest.mark.parametrize("run", EVERY)
-@pytest.mark.parametrize("vocabulary", [1, 15, 16, 100])
-def test_weights_are_the_hosts(run, vocabulary):
+def logits_of(kind: str, rows: int, vocabulary: int) -> torch.Tensor:
+    """equal: few distinct values, so that every threshold cuts through equal ones, also across blocks; impossible:
+    fewer are possible than top_k would keep."""
+    chance = torch.Generator().manual_seed(vocabulary)
+    if kind == "equal":
+        return torch.randint(0, 3, (rows, vocabulary), generator=chance).float()
+    logits = torch.randn(rows, vocabulary, generator=chance) * 3
+    if kind == "impossible":
+        logits[:, 5:] = -math.inf
+    return logits
+
+
+KINDS = ("spread", "equal", "impossible")
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "asked", "block", "dtype", "kind"),
+    pairwise((1, 17, 100, 1025), (0, 2, 4, 6), (16, 128, 2048), DTYPES, KINDS),
+)
+def test_the_kernels_weights_are_the_hosts(vocabulary: int, asked: int, block: int, dtype: torch.dtype, kind: str):
+    """Two rows of `settings` at a time."""
+    numbers = logits_of(kind, 2, vocabulary).to(dtype)
+    check(row_weights, Guarded(2, vocabulary, dtype, numbers).rows, settings(vocabulary)[asked : asked + 2], block)
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), pairwise((1, 15, 16, 100), KINDS))
+def test_the_references_weights_are_the_hosts(vocabulary: int, kind: str):
     rows = settings(vocabulary)
-    logits = torch.randn(len(rows), vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
-    check(run, logits, rows)
+    check(row_weights_reference, logits_of(kind, len(rows), vocabulary), rows)
 
 
-@pytest.mark.parametrize("run", EVERY)
-def test_of_equal_logits_the_lower_ids_stay(run):
-    """Few distinct values, so that every threshold cuts through equal ones, also across blocks."""
-    rows = settings(50)
-    logits = torch.randint(0, 3, (len(rows), 50), generator=torch.Generator().manual_seed(1)).float()
-    check(run, logits, rows)
-    check(run, torch.zeros(len(rows), 50), rows)
-
-
-@pytest.mark.parametrize("run", EVERY)
-def test_impossible_tokens_stay_impossible(run):
-    rows = settings(40)
-    logits = torch.randn(len(rows), 40, generator=torch.Generator().manual_seed(2))
-    logits[:, 5:] = -math.inf  # fewer are possible than top_k would keep
-    check(run, logits, rows)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_logits_in_less_than_float32(dtype):
-    rows = settings(37)
-    logits = (torch.randn(len(rows), 37, generator=torch.Generator().manual_seed(3)) * 3).to(dtype)
-    check(row_weights, logits, rows)
+def test_equal_throughout():
+    for run in EVERY:
+        check(run, torch.zeros(4, 50), settings(50)[4:])
 
 
 def test_a_vocabulary_of_152064_by_the_reference():

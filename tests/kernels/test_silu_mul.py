@@ -5,30 +5,34 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.silu_mul import silu_mul, silu_mul_reference
+from engine.kernels.silu_mul import DTYPES, silu_mul, silu_mul_reference
 from tests.kernels.agreement import assert_agrees
+from tests.kernels.guarded import Guarded
+from tests.kernels.pairwise import pairwise
 
 # Beyond the last rounding, float32 has those of the exponential, the sum, the quotient and the product.
 ROUNDINGS = {torch.float32: 5.0, torch.float16: 1.1, torch.bfloat16: 1.1}
 
 
-F32, F16, BF16 = ROUNDINGS
-CASES = [
-    (0, 64, F32), (1, 1, BF16), (1, 1536, F32), (1, 1536, F16), (1, 1536, BF16), (17, 100, F32), (17, 100, F16),
-    (17, 100, BF16), (100, 7, F16), (100, 24, BF16), (1025, 8, F32), (3, 2049, BF16),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("rows", "width", "dtype"), CASES)
-def test_it_is_the_formula(rows, width, dtype):
+def check(rows: int, width: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows + width)
-    gate_up = (3 * torch.randn(rows, 2 * width, generator=generator)).to(dtype)
-    out = torch.full((rows, width), float("nan"), dtype=dtype)
-    silu_mul(gate_up, out)
+    numbers = (3 * torch.randn(rows, 2 * width, generator=generator)).to(dtype)
+    gate_up, out = Guarded(rows, 2 * width, dtype, numbers), Guarded(rows, width, dtype)
+    silu_mul(gate_up.rows, out.rows)
     wanted = torch.empty(rows, width, dtype=torch.float64)
-    silu_mul_reference(gate_up.double(), wanted)
-    if rows:
-        assert_agrees(out, wanted, ROUNDINGS[dtype])
+    silu_mul_reference(numbers.double(), wanted)
+    assert_agrees(out.rows, wanted, ROUNDINGS[dtype])
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize(("rows", "width", "dtype"), pairwise((1, 17, 100, 1025), (1, 7, 1023, 1536), DTYPES))
+def test_it_is_the_formula(rows: int, width: int, dtype: torch.dtype):
+    """A program has 1,024 numbers of a row."""
+    check(rows, width, dtype)
+
+
+def test_no_rows_are_none():
+    silu_mul(torch.empty(0, 128), torch.empty(0, 64))
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # numpy's, in the interpreter: infinity is right
@@ -38,17 +42,6 @@ def test_gates_far_from_zero_are_shut_or_open(dtype):
     out = torch.empty(1, 3, dtype=dtype)
     silu_mul(gate_up, out)
     assert out[0].tolist() == [0, torch.tensor(30000.0, dtype=dtype).item() * 0.5, 0]
-
-
-def test_rows_may_lie_apart_and_what_lies_between_is_left_alone():
-    wide = torch.full((5, 80), float("nan"))
-    wide[:, 8:48] = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
-    out = torch.full((5, 32), 7.0)
-    silu_mul(wide[:, 8:48], out[:, :20])
-    wanted = torch.empty(5, 20)
-    silu_mul_reference(wide[:, 8:48], wanted)
-    torch.testing.assert_close(out[:, :20], wanted)
-    assert (out[:, 20:] == 7).all()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.runner.device_sampler import DeviceSampler
 from engine.sampler import BadLogits, Sampler, SampleRow
-from tests.kernels.sampled_rows import assert_same, batch
+from tests.kernels.pairwise import pairwise
+from tests.kernels.sampled_rows import DRAFTS, FILTERS, alike, assert_same, batch
 from tests.support.wrong_rules import AlwaysAccepts
 
 CPU = torch.device("cpu")
@@ -29,11 +30,27 @@ def test_the_reference_decides_as_the_host(seed):
     assert_same(device_sampler(vocabulary, False).sample(logits, rows), Sampler(vocabulary).sample(logits, rows))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_kernels_decide_as_the_host(seed):
+@pytest.mark.parametrize("seed", range(3))
+def test_the_kernels_decide_mixed_rows_as_the_host(seed):
     vocabulary = (6, 37, 70)[seed % 3]
-    logits, rows = batch(100 + seed, vocabulary, 10, seed % 4)
+    logits, rows = batch(100 + seed, vocabulary, 6, seed + 1)
     assert_same(device_sampler(vocabulary, True).sample(logits, rows), Sampler(vocabulary).sample(logits, rows))
+
+
+def check(vocabulary: int, gamma: int, block: int, drafts: str, temperature: float, filters: str) -> None:
+    logits, rows = alike(vocabulary, gamma, drafts, temperature, filters)
+    ours = device_sampler(vocabulary, True, block).sample(logits, rows)
+    assert_same(ours, Sampler(vocabulary).sample(logits, rows))
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "gamma", "block", "drafts", "temperature", "filters"),
+    pairwise((3, 17, 100, 1025), (0, 1, 3, 4), (16, 128, 2048), tuple(DRAFTS), (0.0, 0.5, 1.5), tuple(FILTERS)),
+)
+def test_the_kernels_decide_as_the_host(
+    vocabulary: int, gamma: int, block: int, drafts: str, temperature: float, filters: str
+):
+    check(vocabulary, gamma, block, drafts, temperature, filters)
 
 
 def test_the_reference_decides_as_the_host_among_152064():
