@@ -5,29 +5,32 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.kernels.dequantise import dequantise, dequantise_reference
+from engine.kernels.dequantise import DTYPES, dequantise, dequantise_reference
 from engine.kernels.quantised_matrix import dequantised, pack_floats
-
-F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
-# bits, outputs, inputs, first, rows, type
-CASES = [
-    (4, 70, 96, 0, 70, F32), (4, 200, 32, 63, 100, BF16), (4, 17, 512, 16, 1, F16), (8, 33, 64, 0, 33, BF16),
-    (8, 130, 96, 1, 129, F32), (8, 65, 256, 64, 1, F16), (8, 5, 32, 3, 0, F32),
-]  # fmt: skip
+from tests.kernels.guarded import Guarded
+from tests.kernels.pairwise import pairwise
 
 
 def matrix(bits: int, outputs: int, inputs: int):
     return pack_floats(torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(outputs)), bits)
 
 
-@pytest.mark.parametrize(("bits", "outputs", "inputs", "first", "rows", "dtype"), CASES)
+def check(op, bits: int, inputs: int, first: int, rows: int, dtype: torch.dtype) -> None:
+    """Three more rows than are asked for."""
+    m, out = matrix(bits, first + rows + 3, inputs), Guarded(rows, inputs, dtype)
+    op(m.weights, m.scales, m.offsets, out.rows, first)
+    wanted = dequantised(m.weights, m.scales, m.offsets, torch.float32)[first : first + rows].to(dtype)
+    assert torch.equal(out.rows, wanted), "one rounding of a number worked out in float32"
+    out.assert_untouched()
+
+
+@pytest.mark.parametrize(
+    ("bits", "inputs", "first", "rows", "dtype"),
+    pairwise((4, 8), (32, 96, 512), (0, 1, 63), (0, 1, 17, 100, 1025), DTYPES),
+)
 @pytest.mark.parametrize("op", [dequantise, dequantise_reference])
-def test_rows_in_order(op, bits, outputs, inputs, first, rows, dtype):
-    m = matrix(bits, outputs, inputs)
-    out = torch.full((rows, inputs), float("nan"), dtype=dtype)
-    op(m.weights, m.scales, m.offsets, out, first)
-    wanted = dequantised(m.weights, m.scales, m.offsets, F32)[first : first + rows].to(dtype)
-    assert torch.equal(out, wanted), "one rounding of a number worked out in float32"
+def test_rows_in_order(op, bits, inputs, first, rows, dtype):
+    check(op, bits, inputs, first, rows, dtype)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -39,7 +42,7 @@ def test_rows_picked(op, bits, count):
     which = torch.arange(count, dtype=torch.int32) * 7 % 37
     whole = torch.full((count, 128), float("nan"))
     op(m.weights, m.scales, m.offsets, whole[:, :96], 0, which)
-    assert torch.equal(whole[:, :96], dequantised(m.weights, m.scales, m.offsets, F32)[which.long()])
+    assert torch.equal(whole[:, :96], dequantised(m.weights, m.scales, m.offsets, torch.float32)[which.long()])
     assert whole[:, 96:].isnan().all()
 
 
