@@ -236,7 +236,7 @@ def mixed_rows(count: int, drawn: bool = True) -> tuple[list[SampleRow], torch.T
     rows = []
     for i in range(count):
         gamma = i % 5
-        penalties = Penalties(1.2, 0.3, 0.1) if i % 3 == 0 else None
+        penalties = Penalties(1.5, 1.0, 0.5) if i % 4 == 1 else None
         if penalties is not None:
             penalties.follow([5, 6, 7, 5], 2)
         q_rows = torch.randn(gamma, V, generator=chance).softmax(dim=1) if gamma and drawn and i % 2 else None
