@@ -6,7 +6,6 @@ never bent like that, they are refused. Runs in the child only.
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,11 +17,10 @@ from engine.config import EngineConfig, Limit, LiveSettings, SettingRefused, lim
 from engine.core import Engine, RequestRefused
 from engine.device_roof import roof_of
 from engine.drafters import ModelDrafters
-from engine.formulas import pairs_per_token
 from engine.memory import ran_out
 from engine.model.cache import no_progress
 from engine.model.store import resolve
-from engine.records import SCHEMA, Ready
+from engine.ready import first_times, ready_of
 from engine.runner.base import OutOfDeviceMemory, Runner
 from engine.runner.build import build_runner, warm
 from engine.runner.launch import Immediate, Launcher
@@ -80,20 +78,12 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         notices.append(f"draft_method is {method}, not {settings.draft_method}: {refusal}.")
         engine = begin(msgspec.structs.replace(settings, draft_method=method))
     drafters.progress = no_progress
-    ready = Ready(
-        v=SCHEMA,
-        pid=os.getpid(),
-        device=runner.device_text,
-        runner=runner.name,
-        config=config,
-        settings=engine.settings,
-        model=runner.model,
-        block_size=runner.block_size,
-        limits=bounds,
+    ready = ready_of(
+        engine,
+        config,
         notices=[*words.notices, *runner.notices, *notices],
         absent=runner.absent,
         absent_drafts=drafters.absent(),
-        gpu=runner.gpu,
         roof=roof_of(runner, config.threads),
     )
     return Built(
@@ -143,10 +133,7 @@ def measure(runner: Runner, budget: AutoBudget) -> None:
             seconds = time.perf_counter() - started
         return work_of(batch), 1e3 * seconds
 
-    model = runner.model
-    longest = min(runner.num_blocks * runner.block_size, model.max_positions)
-    pairs = pairs_per_token(model.layers, model.heads, model.head_dim, model.parameters)
-    budget.cost.seed(run, pairs, longest, runner.num_blocks)
+    first_times(budget, runner, run)
 
 
 def fit(settings: LiveSettings, bounds: dict[str, Limit], block_size: int) -> tuple[LiveSettings, list[str]]:

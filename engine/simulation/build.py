@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from engine.budget import AutoBudget, Work, work_of
@@ -11,10 +9,10 @@ from engine.build import fit
 from engine.config import EngineConfig, SettingRefused, limits, validate
 from engine.core import RequestRefused
 from engine.cost_model import counts, reached
-from engine.formulas import GIB, pairs_per_token
+from engine.formulas import GIB
 from engine.model.problem import ModelProblem
 from engine.profiles import UnknownProfile, parse
-from engine.records import SCHEMA, Ready
+from engine.ready import first_times, ready_of
 from engine.roof import simulated
 from engine.runner.base import OutOfDeviceMemory
 from engine.runner.build import MIN_BLOCKS
@@ -73,16 +71,9 @@ def build(config: EngineConfig, progress: Progress) -> Built:
         simulation=simulation,
         clock=clock,
     )
-    ready = Ready(
-        v=SCHEMA,
-        pid=os.getpid(),
-        device=runner.device_text,
-        runner=runner.name,
-        config=config,
-        settings=engine.settings,
-        model=runner.model,
-        block_size=runner.block_size,
-        limits=bounds,
+    ready = ready_of(
+        engine,
+        config,
         notices=[*_told(runner, fits), *notices],
         absent=dict.fromkeys(("float32", "bfloat16", "int8", "file"), "a simulated model runs in bfloat16 only"),
         absent_drafts=dict.fromkeys(("head", "mixed", "model", "bits"), _ABSENT),
@@ -117,7 +108,4 @@ def _seed(runner: SimulatedRunner, budget: AutoBudget) -> None:
         batch = dummy_batch(lengths, runner.block_size)
         return work_of(batch), 1e3 * runner.seconds(lengths, lengths, len(lengths))
 
-    model = runner.model
-    longest = min(runner.num_blocks * runner.block_size, model.max_positions)
-    pairs = pairs_per_token(model.layers, model.heads, model.head_dim, model.parameters)
-    budget.cost.seed(run, pairs, longest, runner.num_blocks)
+    first_times(budget, runner, run)
