@@ -12,8 +12,6 @@ import gc
 # Objects more than at the last look. What a step makes stays far below; cycles, which only failures leave behind, wait
 # no longer than some thousand requests.
 YOUNG = 20_000
-
-
 # The same for a window's frames: the collector looks more often there and at fewer at a time, 20,000 took it 2.5 ms.
 YOUNG_OF_FRAMES = 4_000
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from engine.config import EngineConfig, LiveSettings, Simulation
 from engine.records import Finished, Message, Request, StepRecord
-from engine.simulation.words import FILLER
 
 PROFILE = "h200:smollm2-135m"
 CONTEXT = 8192  # tokens; what SmolLM2 was trained for
@@ -22,6 +21,7 @@ FILL_BUDGET, BUDGET = 16_384, 2_048  # tokens a step, while the pool is filled a
 DRAFTS = 4
 SPREAD = 0.1  # of the lengths of prompts
 PREFIXES = 8  # beginnings that half of the prompts share
+WORDS = 47  # ids from 1 on that say a word; `engine.simulation.words` has them, in the child alone
 FULL = 0.95  # of the pool: used or cached
 
 
@@ -145,4 +145,4 @@ class Steady:
         return max(1, round(self.load.output * self._rng.uniform(0.75, 1.25)))
 
     def _words(self, count: int) -> list[int]:
-        return self._rng.choices(range(1, len(FILLER)), k=count)
+        return self._rng.choices(range(1, 1 + WORDS), k=count)

@@ -11,10 +11,11 @@ import pytest
 from app.bench import window, window_simulated
 from app.bench.pool_decoder import misread
 from app.bench.recount import differences
-from app.bench.window_load import Load, Steady
+from app.bench.window_load import WORDS, Load, Steady
 from app.options import UsageError
 from engine.records import USED, Request
 from engine.simulation.build import build
+from engine.simulation.words import FILLER
 from tests.ui.scenes import scene, show
 from ui.views.pool import PoolView
 
@@ -87,6 +88,7 @@ def test_a_picture_that_shows_another_pool_is_misread(qtbot, blocks, size) -> No
 
 
 def test_the_load_fills_the_pool_and_keeps_the_batch_full() -> None:
+    assert len(FILLER) - 1 == WORDS and FILLER[-1].isspace()
     load = Load(2_000, 12, 0.0)
     engine = build(load.config(), lambda *_: None).engine
     asked: list[Request] = []

@@ -1,6 +1,6 @@
 """The synthetic stream, under the name that tests use."""
 
-from app.bench.synthetic import Synthetic
-from app.bench.synthetic_source import NoProbe, NoWorkload, SyntheticSource
+from tests.support.synthetic_source import NoProbe, NoWorkload, SyntheticSource
+from tests.support.synthetic_world import Synthetic
 
 __all__ = ["NoProbe", "NoWorkload", "Synthetic", "SyntheticSource"]

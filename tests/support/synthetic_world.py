@@ -1,4 +1,4 @@
-"""A seeded stream of contract-valid records at any scale, without an engine: for benches and for building views.
+"""A seeded stream of contract-valid records at any scale, without an engine: for tests and for building views.
 
 It keeps the books that a record must agree with (pool, tables, queues) and invents the rest. It is no model of
 serving speed: times, tokens and probabilities are drawn at random. Whatever shows it says 'simulated'.
@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.bench import synthetic_drafts
-from app.bench.synthetic_pool import SyntheticPool
-from app.bench.synthetic_prefixes import SyntheticPrefixes
 from engine.config import AUTO, EngineConfig, Limit, LiveSettings, Model, change, limits
 from engine.records import (
     BLOCK,
@@ -41,6 +38,9 @@ from engine.records import (
     Timing,
     pack,
 )
+from tests.support import synthetic_drafts
+from tests.support.synthetic_pool import SyntheticPool
+from tests.support.synthetic_prefixes import SyntheticPrefixes
 
 GROUPS = 6  # families of prompts that share their first blocks, like a common system prompt
 SHARED_BLOCKS = 6  # how many

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.bench.synthetic_drafts import WORDS
-from app.bench.synthetic_pool import STRETCH
 from engine.records import NONE, SEAL, pack
+from tests.support.synthetic_drafts import WORDS
+from tests.support.synthetic_pool import STRETCH
 
 Seal = tuple[int, int, int, int, int]  # records.SEAL
 

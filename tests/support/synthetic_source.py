@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from app.bench.synthetic import Synthetic
 from engine.config import Dtype
 from engine.records import (
     Ack,
@@ -20,6 +19,7 @@ from engine.records import (
     StepOnce,
     Stop,
 )
+from tests.support.synthetic_world import Synthetic
 from ui.contracts import DeviceMemory, HostMemory, Provenance, SourceState, WorkloadSettings
 
 
