@@ -139,8 +139,8 @@ class Banner(QFrame):
             self._show("Starting the engine…", "derived")
             self._bar.setRange(0, 0)
         elif loading.total:
-            done, total = _amount(loading.done, loading.unit), _amount(loading.total, loading.unit)
-            self._show(f"{loading.stage}: {done} of {total}", "derived")
+            done = size(loading.done) if loading.unit == "bytes" else f"{loading.done:,}"
+            self._show(f"{loading.stage}: {done} of {_amount(loading.total, loading.unit)}", "derived")
             self._bar.setRange(0, 1000)
             self._bar.setValue(round(1000 * min(1.0, loading.done / loading.total)))
         else:

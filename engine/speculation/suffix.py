@@ -62,6 +62,7 @@ class SuffixProposer(Lookup):
         self._past = [SuffixAutomaton(), SuffixAutomaton()]  # the younger first
         self._ended: deque[list[int]] = deque()  # outputs that are still to be put in
         self._taken = 0  # tokens of the first of them that are
+        self._waiting = 0  # tokens of all of them
 
     @classmethod
     def of(cls, settings: LiveSettings) -> SuffixProposer:
@@ -105,6 +106,10 @@ class SuffixProposer(Lookup):
         own = self._live.pop(seq, None)
         if own is not None and len(own.tokens) > own.output:
             self._ended.append(own.tokens[own.output :])
+            self._waiting += len(self._ended[-1])
+            while self._waiting > self._half and len(self._ended) > 1:  # more than is looked for: the oldest go
+                self._waiting -= len(self._ended.popleft())
+                self._taken = 0
 
     def _extend(self, own: _Own, tokens: list[int]) -> None:
         text, past = own.text, self._past
@@ -137,5 +142,5 @@ class SuffixProposer(Lookup):
             self._taken += count
             most -= count
             if self._taken == len(output):
-                self._ended.popleft()
+                self._waiting -= len(self._ended.popleft())
                 self._taken = 0

@@ -119,6 +119,17 @@ def always_grown(load: Load, steps: int, seed: int) -> dict[str, tuple[int, int]
     return {where: counts for where, counts in again.items() if where in once}
 
 
+def test_outputs_that_end_faster_than_they_are_put_in_are_bounded():
+    """Sequences that are seldom asked for a draft: each ask puts in less than an output holds."""
+    proposer, tokens = SuffixProposer(room=2_000), list(range(600))
+    for seq in range(50):
+        proposer.follow(seq, tokens[:4], 4)
+        proposer.follow(seq, tokens, 4)
+        proposer.forget(seq)
+        assert sum(map(len, proposer._ended)) <= 1_000 and proposer.past <= 2_000
+    assert proposer.follow(99, tokens[:100], 4) == tokens[100:104], "what is kept is found"
+
+
 @pytest.mark.timeout(600)
 def test_engine_and_mirror_are_bounded_whatever_is_asked_of_them():
     load = Load(table_engine())
