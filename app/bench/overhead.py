@@ -170,11 +170,13 @@ def frozen(watched: Watched, seconds: float) -> dict[str, object]:
     watched.fill(2 * seconds + 5)
     before = watched.segment("open", seconds)
     during = watched.segment("frozen", seconds)
+    awake = watched.awake()
     seen = watched.order("check")
     return {
         "frozen_steps_ratio": round(during.steps_per_s / before.steps_per_s, 3),
         "frozen_seconds": seconds,
         "frozen_starved": before.starved or during.starved,
+        "frozen_awake_s": round(awake, 2),
         "frozen_gaps": seen["gaps"],
         "frozen_differs": seen["differing"],
     }

@@ -25,6 +25,7 @@ from app.bench.observed import Job
 from engine import step_log
 
 READY_WITHIN = 180.0  # s, compiling included
+AWAKE_WITHIN = 60.0  # s
 SETTLE = 0.5  # s after a switch that aren't counted: a keyframe, first paints
 AHEAD = 1.5  # requests queued in the child before a segment, as a share of those that it can end in it
 
@@ -178,6 +179,17 @@ class Watched:
         """What the window's frames cost since it was opened, and how many steps it is behind the engine."""
         said = self.order("frames")
         return said | {"steps_behind": self.log.count - said.pop("step")}
+
+    def awake(self) -> float:
+        """After a freeze: seconds until the window shows what the engine did a quarter of a second ago, or later."""
+        begun = time.monotonic()
+        while (waited := time.monotonic() - begun) < AWAKE_WITHIN:
+            rows = self.log.rows[: self.log.count]
+            recent = len(rows) - np.searchsorted(rows[:, 2], time.monotonic_ns() - 250_000_000)
+            if self.frames()["steps_behind"] <= recent:
+                break
+            time.sleep(0.05)
+        return waited
 
     def _cpu(self) -> tuple[float, float]:
         return cpu_seconds(self._process.pid), cpu_seconds(self.engine)

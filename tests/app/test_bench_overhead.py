@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from app.bench import overhead
-from app.bench.watched import BenchFailed, Segment, Watched
+from app.bench.watched import AWAKE_WITHIN, BenchFailed, Segment, Watched
 from app.options import UsageError
 from engine.config import EngineConfig
 from engine.outbox import KEPT
@@ -60,6 +60,7 @@ def test_all_arms_are_measured_and_a_frozen_window_wakes_to_a_gap_and_is_right()
         before = watched.log.count
         with watched.frozen():
             watched.until_step(before + KEPT + 500)  # more than are kept for a reader
+        assert watched.awake() < AWAKE_WITHIN
         seen = watched.order("check")
         (first, last), *_ = seen["gaps"]
         assert before < first <= last
