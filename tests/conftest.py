@@ -29,12 +29,14 @@ settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones last, so that a broken tree fails within seconds. Of those the longest first, as far as they say, so
-    that processes of tests end at about the same time."""
+    """Slow ones last, so that a broken tree fails within seconds. Of those the longest first, as far as they say, and
+    then the engine's and the kernels', so that processes of tests end at about the same time."""
 
-    def order(item: pytest.Item) -> tuple[bool, float]:
+    def order(item: pytest.Item) -> tuple[bool, float, bool]:
         slow = item.get_closest_marker("slow")
-        return slow is not None, -slow.kwargs.get("seconds", 0) if slow is not None else 0
+        if slow is None:
+            return False, 0, False
+        return True, -slow.kwargs.get("seconds", 0), not {"engine", "kernels"} & set(item.path.parts)
 
     items.sort(key=order)
 

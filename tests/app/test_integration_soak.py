@@ -22,7 +22,7 @@ from tests.support.live_window import LiveWindow
 from ui.contracts import WorkloadSettings
 from ui.transport import SPEEDS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow(seconds=40), pytest.mark.timeout(400)]
 ACTS = 120
 STEPS, REQUESTS = 50, 4  # that must have been made and ended by then; a slow machine takes longer
 MOST_BLOCKS = 1024  # more only takes time to make

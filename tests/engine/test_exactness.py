@@ -25,7 +25,7 @@ def default() -> DefaultModel:
     return DefaultModel()
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=30)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("combination", PAIRWISE, ids=str)
 def test_token_equal_under_a_pairwise_cover(default: DefaultModel, shared_folder: Path, combination: Combination):
@@ -45,7 +45,7 @@ def obeys(record: StepRecord) -> None:
     assert record.used + record.cached + record.free == live.kv_blocks
 
 
-@pytest.mark.slow(seconds=100)
+@pytest.mark.slow(seconds=20)
 @pytest.mark.timeout(600)
 def test_token_equal_while_paused_stepped_and_dragged(default: DefaultModel, shared_folder: Path):
     """Every live setting moves at random within its limits while the engine runs, pauses and steps."""

@@ -43,7 +43,7 @@ def collected():
     gc.collect()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=20)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("form", RUNS)
 def test_every_token_is_equal_under_any_batch_budget_and_draft_length(form: str):
