@@ -45,6 +45,16 @@ def test_each_scale_has_its_figures_and_the_largest_is_recounted(qapp, capsys) -
     assert (large["recounted"], large["equal"], large["picture_pixels_wrong"]) == (2, 2, 0)
 
 
+@pytest.mark.slow
+def test_at_scale_the_window_is_what_the_engines_structures_are(qapp, capsys) -> None:
+    words = ["--blocks", "100000", "--sequences", "128", "--steps", "200", "--seconds", "1",
+             "--recounts", "3", "--json"]  # fmt: skip
+    assert window.run(arguments(*words)) == 0
+    (one,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (one["recounted"], one["equal"], one["picture_pixels_wrong"], one["differences"]) == (3, 3, 0, [])
+    assert one["running"] > 100 and one["pool"]["free"] < 10_000 and one["pool"]["shared"] > 0
+
+
 @pytest.mark.parametrize("words", [
     ("--size", "big"), ("--seconds", "0"), ("--blocks", "-4"), ("--blocks", "20", "--sequences", "16"),
     ("--sequences", "4000"), ("--drafts", "99"), ("--recounts", "-1"),

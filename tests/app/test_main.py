@@ -48,6 +48,7 @@ def test_each_command_has_help_with_an_example(words, capsys):
         (["shot", "/no/such/folder/x.png"], "/no/such/folder"),
         (["shot", "x.png", "--size", "wide"], "1600x1000"),
         (["shot", "x.png", "--seconds", "-1"], "--seconds"),
+        (["shot", "x.png", "--full"], "--simulate"),
         (["--scale", "9"], "--scale"),
         (["--theme", "pink"], "--theme"),
         (["--unknown"], "--unknown"),
