@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from app.bench.window_load import BUDGET, Load, Steady
-from engine.records import Change, Keyframe, Message, Pause, SendKeyframe, StepRecord, decode, encode
+from engine.records import Change, Gap, Keyframe, Message, Pause, SendKeyframe, StepRecord, decode, encode
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
@@ -62,6 +62,7 @@ class Measured:
         self._times: dict[str, list[int]] = {"apply": [], "decode": []}
         self._judged: list[tuple[int, list[str]]] = []  # step, differences
         self._measuring = self._judging = False
+        self._lost = self._seen_lost = 0  # gaps; those that a keyframe has followed
 
     def turn(self, session: Session) -> bool:
         """True when all is done. Raises BenchFailed."""
@@ -165,7 +166,7 @@ class Measured:
     def _recount(self) -> Iterator[str]:
         session = self._session
         window, source = session.window, session.source
-        self._judging = True
+        self._judging, lost = True, self._lost
         source.send(SendKeyframe(id=source.next_id(), every=RECOUNT_EVERY))
         wanted = self.asked.recounts
         told = f"the window had {len(self._judged)} of {wanted} keyframes"
@@ -181,6 +182,7 @@ class Measured:
         wrong = misread(canvas, window.mirror.live, window.theme)
         self.figures |= {
             "recounted": len(self._judged),
+            "gaps_while_recounted": self._lost - lost,
             "equal": sum(not found for _, found in self._judged),
             "differences": [f"step {step}: {what}" for step, found in self._judged for what in found][:20],
             "picture_pixels": canvas.grid.size[0] * canvas.grid.size[1],
@@ -196,8 +198,12 @@ class Measured:
         inner, times = mirror.apply, self._times["apply"]
 
         def apply(message: Message) -> Kinds:
+            if isinstance(message, Gap):
+                self._lost += 1
             if isinstance(message, Keyframe) and self._judging:
-                self._judged.append((message.step, differences(mirror.live, message)))
+                if self._lost == self._seen_lost:
+                    self._judged.append((message.step, differences(mirror.live, message)))
+                self._seen_lost = self._lost  # a window that lost records says so, and begins anew from the keyframe
             start = perf_counter_ns()
             kinds = inner(message)
             if self._measuring and isinstance(message, StepRecord):
