@@ -197,3 +197,20 @@ def test_it_paints_at_any_size(qtbot, size, scale):
     view.refresh(Kinds.ALL)
     image = view.grab().toImage()
     assert QColor(image.pixel(1, size[1] - 1)).name() == context.theme.color("panel").name()
+
+
+def test_a_past_that_is_kept_no_more_is_still_drawn(qtbot):
+    """Steps go on while somebody looks at the oldest ones."""
+    context = scene(steps=60)
+    view = show(qtbot, BatchView(context), 900, 400)
+    failures = []
+    view.failed.connect(failures.append)
+    context.cursor.pin(2)
+    view.refresh(Kinds.ALL)
+    view.grab()
+    context.mirror.history.capacity = 20
+    advance(context, 60)
+    assert context.mirror.history.first > 40
+    view.refresh(Kinds.ALL)
+    view.grab()
+    assert not failures

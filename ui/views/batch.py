@@ -68,9 +68,9 @@ class BatchView(PaintedView):
             self.axis.freeze()
         self._pinned = cursor.pinned
         step = cursor.step
-        if history.last and history.first <= step <= history.last:
-            at = history.slice(step, step)
-            bound = explain.BOUNDS[BOUNDS[int(at.bound[0])]] if len(at.step) else ""
+        at = history.slice(step, step)
+        if len(at):
+            bound = explain.BOUNDS[BOUNDS[int(at.bound[0])]]
             words = f"step {step:,} · {explain.count(int(at.budget[0]), 'token')} budget · bound by: {bound}"
             now = pressure.lately(history, step)
             parts = [now.words if now.thrashes else "", words, pass_words.how(at, 0).brief]
@@ -137,6 +137,8 @@ class BatchView(PaintedView):
         bars = self.axis.fit(width, history.first, history.last, self.context.cursor.pinned)
         self.axis.left = self._plot.left() + max(0, width - width % self.axis.bar - bars * self.axis.bar)
         columns = history.slice(self.axis.low, self.axis.high)
+        if not len(columns):  # the past that is looked at is kept no more
+            columns = history.slice(None, history.first)
         _, pick = tallest(total(columns), int(columns.step[0]), self.axis.fold)
         return columns, pick
 
