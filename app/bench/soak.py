@@ -31,6 +31,7 @@ WARM_UP = 0.25  # of the time, at least; at most twice that, should a history ne
 START_LIMIT = 180.0  # s that loading may take
 SAMPLES = 400  # about, over the whole time; not more often than EVERY
 EVERY = 1.0  # s
+LOOKS = 8  # samples for each that counts objects
 STEADY = 0.25  # of the most steps that a quarter made, the fewest: less is no load of which anything could be said
 TELL_EVERY = 60.0  # s, on standard error
 SETTINGS = {"max_batch": "24", "kv_blocks": "768", "max_context": "2048"}  # a pool that makes do with preemption
@@ -128,6 +129,7 @@ class _Soak:
         self._after: Counter[str] | None = None
         self._counted: dict[str, object] = {}
         self._told = _Told()
+        self._objects: dict[str, float] = {}
         self._steps: list[int] = []  # made by each sample
         self.times: list[float] = []
         self.values: dict[str, list[float]] = {}
@@ -175,7 +177,10 @@ class _Soak:
             return
         self._steps.append(session.window.mirror.last_step)
         found = {f"window_{key}": value for key, value in window.items()}
-        found |= {f"engine_{key}": value for key, value in engine.items()} | objects(session.window)
+        # seldom: a look at Qt's objects leaves a Python object of each in this process, for as long as it lives
+        if len(self.times) % LOOKS == 0:
+            self._objects = objects(session.window)
+        found |= {f"engine_{key}": value for key, value in engine.items()} | self._objects
         self.times.append(at)
         for key, value in found.items():
             self.values.setdefault(key, []).append(value)
