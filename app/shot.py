@@ -114,10 +114,10 @@ class _Shot:
             self._choose(session)
             self._ready = now - self._seconds + DRAWN
             return False
+        session.window.frame.whole()
         if not session.window.grab().save(str(self._out), "PNG"):
             self.failure = f"{self._out} could not be written; is the disk full, or the folder protected?"
         return True
-
 
     def _filled(self, session, now: float) -> bool:
         """Pool and batch are full; the seconds count from then on."""
@@ -152,9 +152,9 @@ def _seconds(text: str) -> float:
 
 
 def _size(text: str) -> tuple[int, int]:
-    width, _, height = text.lower().partition("x")
-    if width.isdecimal() and height.isdecimal() and len(text) < 20:
-        wide, high = int(width), int(height)
-        if 200 <= wide <= 16384 and 150 <= high <= 16384:
-            return wide, high
-    raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1600x1000 (200x150 to 16384x16384)")
+    from app.options import UsageError, pixels
+
+    try:
+        return pixels("", text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -79,6 +79,15 @@ class Frame:
         dock.due = Kinds.NONE
         self._refresh(dock, Kinds.ALL)
 
+    def whole(self) -> None:
+        """All that is in sight, figures and summaries included, as of one moment: for a still picture."""
+        self._due = Kinds.NONE
+        self._around.show_parts(Kinds.ALL, numbers=True, hints=True)
+        for dock in self._deck.docks.values():
+            if dock.shown:
+                self.show(dock)
+            dock.show_summary()
+
     def _collect(self, start: int) -> None:
         """Take and apply what came, as long as the frame's share of time lasts."""
         while messages := self._context.source.poll(_BATCH):

@@ -56,3 +56,18 @@ def test_frames_give_way_while_the_engine_works_on_every_core(qtbot):
     mirror.status = Status(paused=False, delay=0.0, idle=True)
     h.frame()
     assert window.clock.share == cores.FREE
+
+
+def test_a_picture_shows_everything_as_of_one_moment(qtbot):
+    h = Harness(qtbot)
+    h.frame()
+    h.source.advance(3)
+    assert h.window.frame.run(draw=False) is None  # the mirror is ahead of what is drawn
+    for dock in h.window.deck.docks.values():
+        if isinstance(getattr(dock.view, "seen", None), list):
+            dock.view.seen.clear()
+    h.window.frame.whole()
+    shown = [dock for dock in h.window.deck.docks.values() if dock.shown]
+    assert shown and all(dock.view.seen[-1] == Kinds.ALL for dock in shown)
+    assert h.window.frame.run() is not None
+    assert all(dock.bar.summary.text() == dock._summary for dock in shown)
