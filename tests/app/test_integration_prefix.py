@@ -8,10 +8,10 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 
+from app.bench.pool_decoder import pixels
 from engine.records import Change
 from tests.support.live_window import LiveWindow, tiny_config, words
 from tests.support.tiny_directory import make_directory
-from app.bench.pool_decoder import pixels
 from ui import prefix_tree
 from ui.block_story import tell
 
