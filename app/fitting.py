@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from app.options import UsageError
 from engine.config import AUTO, MAX_BUDGET, EngineConfig, LiveSettings
-from engine.formulas import blocks_for
-from engine.profiles import fills, parse
+from engine.formulas import GIB, blocks_for
+from engine.profiles import FRACTION, MOST_BLOCKS, fills, parse
 
 DEFAULT_TOKENS = LiveSettings().kv_blocks * EngineConfig().block_size  # what the default pool holds
 # Context that a pool nobody sized is made for, tokens. Beyond it, or beyond what the model was trained for, the engine
@@ -61,9 +62,18 @@ SIMULATED_CONTEXT = 8192
 
 
 def _simulated(config: EngineConfig, asked: set[str]) -> tuple[LiveSettings, set[str]]:
-    """A pool that fills the device, and a batch of its size."""
+    """A pool that fills the device, and a batch of its size. Raises UsageError where the device holds no block beside
+    the weights, or more blocks are asked for than anybody can look after."""
     profile = parse(config.simulation.profile)
     settings, size = config.settings, config.block_size
+    if "kv_blocks" in asked and settings.kv_blocks > MOST_BLOCKS:
+        raise UsageError(f"--set kv_blocks: a simulated pool has {MOST_BLOCKS:,} blocks at most")
+    if "kv_blocks" not in asked and not profile.blocks(size, SIMULATED_CONTEXT):
+        raise UsageError(
+            f"--simulate: {profile.model.name} doesn't fit: its weights take {profile.model.weight_bytes / GIB:,.0f} GiB "
+            f"in bfloat16, and an engine has {profile.device.bytes * FRACTION / GIB:,.0f} GiB of one "
+            f"{profile.device.name}; take another pair, or a pool beyond its memory: --set kv_blocks=1024"
+        )
     first = {
         "max_batch": SIMULATED_BATCH,
         "max_context": min(SIMULATED_CONTEXT, profile.model.shape.max_positions),

@@ -173,6 +173,16 @@ def within(option: str, value: float | None, low: float, high: float) -> None:
         raise UsageError(f"{option} {number(value)}: must be from {number(low)} to {number(high)}")
 
 
+def pixels(option: str, text: str) -> tuple[int, int]:
+    """Width and height of a window, as in 1600x1000. Raises UsageError."""
+    width, _, height = text.lower().partition("x")
+    if width.isdecimal() and height.isdecimal() and len(text) < 20:
+        wide, high = int(width), int(height)
+        if 200 <= wide <= 16384 and 150 <= high <= 16384:
+            return wide, high
+    raise UsageError(f"{option} {text!r} is not a size such as 1600x1000 (200x150 to 16384x16384)".lstrip())
+
+
 def typed(text: str) -> str:
     """An argument as it was typed: where the locale is not UTF-8, Python hides its bytes behind surrogates."""
     try:

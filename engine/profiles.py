@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import TypeVar
 
 from engine.formulas import MIB, blocks_for, kv_bytes_per_token
@@ -17,6 +18,7 @@ from engine.shape import Shape, from_config
 
 BYTES = 2  # of a parameter and of a number of the cache: simulated models run in bfloat16
 CONTEXT_BYTES = 500 * MIB  # of CUDA itself, once it is up: about this on every card since Ampere
+MOST_BLOCKS = 2**22  # of a simulated pool: three times what any profile holds, and still a gigabyte of bookkeeping
 FRACTION = 0.9  # of a card, for all that an engine holds there, as engines for real ones take by default
 
 
@@ -98,14 +100,15 @@ _Named = TypeVar("_Named", Device, ModelProfile)
 
 
 def _find(kind: str, asked: str, among: tuple[_Named, ...]) -> _Named:
-    """By name, or by a beginning that only one has; spaces, dots and dashes don't count."""
+    """By name, or by its first words where only one has them: not by a part of a word, since an L4 or an H20 is another
+    card. Spaces, dots and dashes don't count."""
+    wanted = slug(asked).replace("-", "")
 
-    def key(name: str) -> str:
-        return slug(name).replace("-", "")
+    def beginnings(name: str) -> list[str]:
+        return list(accumulate(slug(name).split("-")))
 
-    wanted = key(asked)
-    exact = [each for each in among if key(each.name) == wanted]
-    found = exact or [each for each in among if wanted and key(each.name).startswith(wanted)]
+    exact = [each for each in among if beginnings(each.name)[-1] == wanted]
+    found = exact or [each for each in among if wanted in beginnings(each.name)]
     if len(found) != 1:
         why = f"could be {' or '.join(slug(each.name) for each in found)}" if found else "is not known"
         raise UnknownProfile(f"the {kind} {asked[:40]!r} {why}; {_listing()}")

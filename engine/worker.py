@@ -173,7 +173,9 @@ def explain(error: BaseException) -> str:
     """Why the engine ends, for people, with what to do about it."""
     text = str(error).strip()
     if isinstance(error, ModelProblem):
-        begins = text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text  # not a file's name
+        first = text.split(" ")[0]
+        names = not first.isalpha() or os.path.exists(first)  # a file or a directory, whose name stays as it is
+        begins = text if names else text[:1].upper() + text[1:]
         return begins + ("" if text.endswith(".") else ".")
     if isinstance(error, SettingRefused):
         return f"The engine can't start with these settings: {text}."

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import defaultdict
 from statistics import mean, median
@@ -54,11 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from app.bench.watched import BenchFailed
-    from app.options import UsageError
 
-    if min(args.pairs, args.streams, args.sequences, args.seconds, args.rate) <= 0 or args.frozen < 0:
-        raise UsageError("--pairs, --streams, --sequences, --seconds and --rate must be above 0, --frozen 0 or more")
-    size = _size(args.size)
+    size = _checked(args)
     figures: dict[str, object] = {"pairs": args.pairs, "seconds": args.seconds, "size": args.size}
     try:
         for engines in (["cpu"], [one for one in ENGINES[1:] if one in args.engines]):
@@ -75,14 +73,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _size(text: str) -> tuple[int, int]:
-    from app.options import UsageError
+def _checked(args: argparse.Namespace) -> tuple[int, int]:
+    """The size. Raises UsageError."""
+    from app.options import MOST_THREADS, pixels, within
+    from engine.config import MAX_BATCH
+    from engine.profiles import MOST_BLOCKS
 
-    try:
-        width, height = (int(part) for part in text.lower().split("x"))
-    except ValueError:
-        raise UsageError(f"--size is WIDTHxHEIGHT, such as 1600x1000, not {text!r}") from None
-    return width, height
+    within("--pairs", args.pairs, 1, 10_000)
+    within("--seconds", args.seconds, 0.1, 3600)
+    within("--frozen", args.frozen, 0, 3600)
+    within("--streams", args.streams, 1, MAX_BATCH)
+    within("--threads", args.threads, 0, max(MOST_THREADS, os.cpu_count() or 1))
+    within("--sequences", args.sequences, 1, MAX_BATCH)
+    within("--blocks", args.blocks, 1, MOST_BLOCKS)
+    within("--rate", args.rate, 1, 10_000)
+    return pixels("--size", args.size)
 
 
 def _job(engine: str, args: argparse.Namespace, size: tuple[int, int]) -> Job:

@@ -77,34 +77,25 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> tuple[int, int]:
     """The size. Raises UsageError."""
-    from app.options import UsageError
+    from app.options import UsageError, pixels, within
     from engine.config import MAX_BATCH, MAX_DRAFT
+    from engine.profiles import MOST_BLOCKS
 
-    try:
-        width, height = (int(part) for part in args.size.lower().split("x"))
-    except ValueError:
-        raise UsageError(f"--size is WIDTHxHEIGHT, such as 1920x1080, not {args.size!r}") from None
-    positive = {
-        "--blocks": min(args.blocks or [1]),
-        "--sequences": min(args.sequences or [1]),
-        "--steps": min(args.steps or [1.0]),
-        "--seconds": args.seconds,
-        "--size": min(width, height),
-    }
-    for option, value in positive.items():
-        if value <= 0:
-            raise UsageError(f"{option} must be more than 0, not {value:g}")
+    size = pixels("--size", args.size)
+    for blocks in args.blocks or []:
+        within("--blocks", blocks, 4, MOST_BLOCKS)
+    for steps in args.steps or []:
+        within("--steps", steps, 1, 10_000)
+    within("--seconds", args.seconds, 0.1, LIMIT)
+    within("--drafts", args.drafts, 0, MAX_DRAFT)
+    within("--recounts", args.recounts, 0, 10_000)
+    within("--live", args.live, 0, 24 * 3600)
     for sequences in args.sequences or []:
-        if sequences > MAX_BATCH:
-            raise UsageError(f"--sequences {sequences}: an engine runs {MAX_BATCH} at most")
+        within("--sequences", sequences, 1, MAX_BATCH)
         for blocks in args.blocks or [4_000]:
             if blocks < 4 * sequences:
                 raise UsageError(f"--blocks {blocks}: too few for {sequences} sequences; give 4 for each or more")
-    if not 0 <= args.drafts <= MAX_DRAFT:
-        raise UsageError(f"--drafts {args.drafts}: must be from 0 to {MAX_DRAFT}")
-    if args.recounts is not None and args.recounts < 0:
-        raise UsageError("--recounts must be 0 or more")
-    return width, height
+    return size
 
 
 def _right(one: dict) -> bool:

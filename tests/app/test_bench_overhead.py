@@ -31,7 +31,10 @@ def test_a_ratio_is_to_the_headless_segments_on_both_sides() -> None:
     assert overhead.ratios(found) == {"open": [0.9, 0.5], "frozen": [1.0]}
 
 
-@pytest.mark.parametrize("words", [("--pairs", "0"), ("--seconds", "0"), ("--size", "big"), ("--frozen", "-1")])
+@pytest.mark.parametrize("words", [
+    ("--pairs", "0"), ("--seconds", "0"), ("--size", "big"), ("--frozen", "-1"), ("--size", "1x1"), ("--threads", "-3"),
+    ("--rate", "nan"), ("--frozen", "nan"), ("--sequences", "4000"), ("--blocks", "2147483648"),
+])  # fmt: skip
 def test_bad_words_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         overhead.run(arguments(*words))

@@ -58,6 +58,8 @@ def test_at_scale_the_window_is_what_the_engines_structures_are(qapp, capsys) ->
 @pytest.mark.parametrize("words", [
     ("--size", "big"), ("--seconds", "0"), ("--blocks", "-4"), ("--blocks", "20", "--sequences", "16"),
     ("--sequences", "4000"), ("--drafts", "99"), ("--recounts", "-1"),
+    ("--size", "10x10"), ("--steps", "nan"), ("--seconds", "inf"), ("--blocks", "2147483648"), ("--live", "nan"),
+    ("--live", "-5"),
 ])  # fmt: skip
 def test_bad_words_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):

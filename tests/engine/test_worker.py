@@ -205,6 +205,12 @@ def test_every_way_to_fail_is_told_in_words(error, words):
     assert words in explain(error)
 
 
+def test_a_directorys_name_stays_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mymodel").mkdir()
+    assert explain(ModelProblem("mymodel is no complete model directory")).startswith("mymodel is")
+
+
 # --- with the real core ---
 
 
