@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from engine.config import LiveSettings
 from engine.records import Memory, Ready
+from ui import explain
 from ui.breakdown import Breakdown, Part, kv_parts
 from ui.contracts import Provenance
 from ui.history import Mark
@@ -53,8 +54,8 @@ def memory(told: Memory, used: int, cached: int, free: int) -> Breakdown:
     parts = [
         Part("weights", "weights", told.weights, "parameters × bytes of each"),
         *(
-            Part(token, f"KV {name}", size, f"{count:,} blocks")
-            for token, name, size, count in zip(
+            Part(token, f"KV {name}", size, explain.count(number, "block"))
+            for token, name, size, number in zip(
                 ("kv_used", "kv_cached", "kv_free"), ("used", "cached", "free"), blocks, counts, strict=True
             )
         ),

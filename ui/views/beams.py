@@ -125,7 +125,7 @@ class BeamsView(PaintedView):
     def _draw_head(self, painter: QPainter, area: QRect, moment: Moment) -> None:
         """Which request, which others there are, and what the looks mean."""
         theme, px, tree = self.theme, self.theme.px, moment.tree
-        title = f"{tree.width} beams" if tree.width else f"{len(tree.lanes)} samples"
+        title = explain.count(tree.width, "beam") if tree.width else explain.count(len(tree.lanes), "sample")
         x = area.left() + write(painter, area, title, theme.font("strong"), theme.color("text")) + px(10)
         for other in reversed(list(self.context.mirror.branches)):
             word = f"{other.number}"
