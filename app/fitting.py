@@ -70,7 +70,8 @@ def _simulated(config: EngineConfig, asked: set[str]) -> tuple[LiveSettings, set
         raise UsageError(f"--set kv_blocks: a simulated pool has {MOST_BLOCKS:,} blocks at most")
     if "kv_blocks" not in asked and not profile.blocks(size, SIMULATED_CONTEXT):
         raise UsageError(
-            f"--simulate: {profile.model.name} doesn't fit: its weights take {profile.model.weight_bytes / GIB:,.0f} GiB "
+            f"--simulate: {profile.model.name} doesn't fit: its weights take "
+            f"{profile.model.weight_bytes / GIB:,.0f} GiB "
             f"in bfloat16, and an engine has {profile.device.bytes * FRACTION / GIB:,.0f} GiB of one "
             f"{profile.device.name}; take another pair, or a pool beyond its memory: --set kv_blocks=1024"
         )
