@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from multiprocessing.connection import wait
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
@@ -29,8 +30,11 @@ def tie_to_parent(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     process = multiprocessing.parent_process()
-    assert process is not None
-    while not wait([process.sentinel], LOOK):
+    while True:
+        if process is None:  # not started by multiprocessing, so that there is no pipe
+            time.sleep(LOOK)
+        elif wait([process.sentinel], LOOK):
+            break
         if os.name == "posix" and os.getppid() != parent:
             break
     os._exit(1)

@@ -12,10 +12,10 @@ from statistics import median
 
 def fresh_process(module: str, *arguments: str, timeout: float, without: tuple[str, ...] = ()) -> dict:
     """Run `python -m module arguments`, `without` those variables of our environment, and read the one JSON object it
-    prints last. Raises RuntimeError."""
+    prints last. It ends with us, however we end. Raises RuntimeError."""
     environment = {name: value for name, value in os.environ.items() if name not in without}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", "app.bench.tied", str(os.getpid()), module, *arguments],
         capture_output=True, text=True, timeout=timeout, check=False, env=environment,
     )  # fmt: skip
     if done.returncode or not done.stdout.strip():
