@@ -8,6 +8,7 @@ so the loop gets a concurrent.futures one before anything can ask for the defaul
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from engine.collector import YOUNG_OF_FRAMES, keep_out_of_steps
 from engine.config import EngineConfig
 from engine.records import Message, Ready
 from ui.contracts import WorkloadSettings
+
+log = logging.getLogger(__name__)
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 ARRIVAL_TICK = 0.05  # s; arrivals are late by at most this, far under one step's queueing
@@ -59,6 +62,7 @@ class Session:
         self.stories = LiveStories(self.source, prompts, self.workload)
         self.window = None
         self._interrupted = False  # by Ctrl-C
+        self._faulty = False  # arrivals or a story failed; told once
         self._settings = settings or Settings()
         self._appearance = appearance or Appearance()
 
@@ -101,9 +105,13 @@ class Session:
         if self._interrupted:  # before there was a window to close
             return INTERRUPTED
         arrivals = asyncio.ensure_future(self._arrive(until))
+        arrivals.add_done_callback(lambda _: closed.set())  # `until` failed: nobody else would ever close the window
         self.window.show()
         try:
-            await closed.wait()
+            await closed.wait()  # and nothing between: once the application quits, its loop has one more turn
+            if arrivals.done():
+                self.window.close()
+                arrivals.result()
         finally:
             arrivals.cancel()
         return INTERRUPTED if self._interrupted else 0
@@ -113,9 +121,14 @@ class Session:
         while True:
             await asyncio.sleep(ARRIVAL_TICK)
             now = time.monotonic()
-            if self.window.serving:  # ready, and neither paused nor in slow motion
-                self.workload.advance(now - before)
-            self.stories.tick(now, self.window.transport.paused)
+            try:
+                if self.window.serving:  # ready, and neither paused nor in slow motion
+                    self.workload.advance(now - before)
+                self.stories.tick(now, self.window.transport.paused)
+            except Exception:  # what runs goes on, and so does the window
+                if not self._faulty:
+                    log.exception("workload or story failed")
+                self._faulty = True
             before = now
             if until is not None and until(self):
                 self.window.close()

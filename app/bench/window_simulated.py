@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -97,7 +97,7 @@ class Measured:
         yield from self._measure(hand, steady, filled)
         hand.stop()
         yield from self._for(0.2)
-        self.figures["views"] = self._views()
+        self.figures["views"] = yield from self._views()
         if self.asked.recounts:
             yield from self._recount()
         self.figures["rss_mb_end"] = _rss_mb()
@@ -146,10 +146,8 @@ class Measured:
         found = _percentiles("encode_us", encoded, 1e3) | _percentiles("decode_us", decoded, 1e3)
         return found | {"record_bytes": round(sum(sizes) / max(1, len(sizes)))}
 
-    def _views(self) -> dict[str, dict[str, float]]:
+    def _views(self) -> Generator[str, None, dict[str, dict[str, float]]]:
         """Refresh and paint of each view in sight, by itself, ms, while records go on to come."""
-        from PySide6.QtWidgets import QApplication
-
         window = self._session.window
         shown = {key: dock.view for key, dock in window.deck.docks.items() if dock.shown}
         spent: dict[str, list[int]] = {key: [] for key in shown}
@@ -159,7 +157,7 @@ class Measured:
             kinds = window.mirror.apply_all(window.context.source.poll())
             for key, view in shown.items():
                 spent[key].append(_painted(view, kinds))
-            QApplication.processEvents()
+            yield "wait"  # the event loop has its turn, never within this one: qasync doesn't stand that
         window.clock.start()
         return {key: _percentiles("ms", times, 1e6) for key, times in spent.items()}
 
