@@ -41,6 +41,11 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, UsageError):
             print(f"servescope: {error}", file=sys.stderr)
             return 2
+        from app.bench.runs import BenchFailed
+
+        if isinstance(error, BenchFailed):
+            print(f"servescope: {error}", file=sys.stderr)
+            return 1
         if os.environ.get("SERVESCOPE_DEBUG"):
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())

@@ -210,7 +210,7 @@ class Observed:
         while self.source.skip():  # what the window left
             pass
         self._say(arm="headless")
-        while True:
+        while self.source.state != "dead":
             line = self._next()
             if line.startswith("submit"):
                 self._obey(line)
@@ -219,6 +219,7 @@ class Observed:
                 return line
             self.source.skip()
             time.sleep(EVERY)
+        return ""
 
     def _checked(self, differing: list[str]) -> None:
         gaps, self.source.gaps = self.source.gaps, []

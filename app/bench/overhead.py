@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.bench.watched import BenchFailed
+    from app.bench.runs import BenchFailed
 
     size = _checked(args)
     figures: dict[str, object] = {"pairs": args.pairs, "seconds": args.seconds, "size": args.size}

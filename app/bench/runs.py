@@ -10,9 +10,13 @@ import sys
 from statistics import median
 
 
+class BenchFailed(RuntimeError):
+    """What was to be measured ended, or didn't come to pass; the message says why. No fault of the bench's own."""
+
+
 def fresh_process(module: str, *arguments: str, timeout: float, without: tuple[str, ...] = ()) -> dict:
     """Run `python -m module arguments`, `without` those variables of our environment, and read the one JSON object it
-    prints last. It ends with us, however we end. Raises RuntimeError."""
+    prints last. It ends with us, however we end. Raises BenchFailed."""
     environment = {name: value for name, value in os.environ.items() if name not in without}
     done = subprocess.run(
         [sys.executable, "-m", "app.bench.tied", str(os.getpid()), module, *arguments],
@@ -20,7 +24,7 @@ def fresh_process(module: str, *arguments: str, timeout: float, without: tuple[s
     )  # fmt: skip
     if done.returncode or not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise RuntimeError(f"{module} ended with {done.returncode}: {last}")
+        raise BenchFailed(f"{module} ended with {done.returncode}: {last}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(config, size: tuple[int, int], args: argparse.Namespace) -> dict:
+    from app.bench.runs import BenchFailed
     from app.session import Appearance, Session
     from app.settings import Unsaved
     from ui.contracts import WorkloadSettings
@@ -92,8 +93,10 @@ def _measure(config, size: tuple[int, int], args: argparse.Namespace) -> dict:
     session = Session(config, Appearance("dark", 1.0, size), load, settings=Unsaved())
     soak = _Soak(60 * args.minutes, args.history, args.streams, config.simulation is not None)
     code = session.run(soak.turn)
-    if soak.failure or code:
-        raise RuntimeError(soak.failure or "the soak was interrupted")
+    if code:
+        raise KeyboardInterrupt
+    if soak.failure:
+        raise BenchFailed(soak.failure)
     return soak.result() | {"streams": args.streams, "size": list(size), "history": args.history}
 
 

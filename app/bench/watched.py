@@ -22,16 +22,13 @@ import msgspec
 import numpy as np
 
 from app.bench.observed import Job
+from app.bench.runs import BenchFailed
 from engine import step_log
 
 READY_WITHIN = 180.0  # s, compiling included
 AWAKE_WITHIN = 60.0  # s
 SETTLE = 0.5  # s after a switch that aren't counted: a keyframe, first paints
 AHEAD = 1.5  # requests queued in the child before a segment, as a share of those that it can end in it
-
-
-class BenchFailed(Exception):
-    """The message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +107,17 @@ class Watched:
             raise BenchFailed(f"the window's process ended: {said.get('died') or last}")
         return said
 
+    def _still_there(self, within: float = 0.0) -> None:
+        """Raises BenchFailed if the window's process ends `within` seconds, as it does after its engine."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within)
+            self._answer()
+
     def until_step(self, step: int) -> None:
         """Wait until the engine has made so many."""
         end = time.monotonic() + READY_WITHIN
         while self.log.count < step:
+            self._still_there()
             if time.monotonic() > end:
                 raise BenchFailed(f"the engine made no step {step} within {READY_WITHIN:.0f} s")
             time.sleep(0.02)
@@ -158,6 +162,8 @@ class Watched:
         until, later = time.monotonic_ns(), self._cpu()
         rows, passed = self.log.between(since, until), (until - since) / 1e9
         if len(rows) < 2:
+            if arm != "frozen":
+                self._still_there(3.0)
             raise BenchFailed(f"the engine made {len(rows)} steps in {seconds:g} s ({arm})")
         # from one step's end to another's: a segment that cuts a step in two counts neither half
         spent = (rows[-1, 2] - rows[0, 2]) / 1e9

@@ -8,7 +8,8 @@ LOAD_LIMIT = 120.0  # s that the model may take to load
 
 
 def measure(size: tuple[int, int], seconds: float) -> dict[str, float]:
-    """Frame times, ms, over `seconds` from the engine's readiness on. Raises RuntimeError if it doesn't come up."""
+    """Frame times, ms, over `seconds` from the engine's readiness on. Raises BenchFailed if it doesn't come up."""
+    from app.bench.runs import BenchFailed
     from app.session import Appearance, Session
     from app.settings import Unsaved
     from engine.config import EngineConfig
@@ -29,7 +30,7 @@ def measure(size: tuple[int, int], seconds: float) -> dict[str, float]:
     session.run(until)
     mirror, frames = session.window.mirror, session.window.frames
     if not ready or mirror.died is not None:
-        raise RuntimeError(mirror.died.reason if mirror.died else f"the engine was not ready after {LOAD_LIMIT:g} s")
+        raise BenchFailed(mirror.died.reason if mirror.died else f"the engine was not ready after {LOAD_LIMIT:g} s")
     parts = ("total", "apply", "refresh", "paint")
     times = {f"{part}_ms_p{q}": round(frames.percentile_ms(q, part), 2) for part in parts for q in (50, 99)}
     return {"seconds": seconds, "steps": mirror.last_step, "frames": frames.count} | times | {

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from app.bench.runs import BenchFailed
 from app.bench.window_load import BUDGET, Load, Steady
 from engine.records import Change, Gap, Keyframe, Message, Pause, SendKeyframe, StepRecord, decode, encode
 
@@ -40,10 +41,6 @@ class Asked:
     size: tuple[int, int]
     seconds: float  # measured
     recounts: int  # keyframes that the window is compared with afterwards
-
-
-class BenchFailed(RuntimeError):
-    """The message says what didn't come about."""
 
 
 class Measured:

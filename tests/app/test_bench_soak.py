@@ -102,5 +102,6 @@ def test_a_short_soak_finds_nothing_that_grows():
         assert trends[name]["flat"], (name, trends[name])
     for name, most in (("window_uss", 30), ("engine_uss", 20)):
         assert trends[name]["last_quarter"] - trends[name]["first_quarter"] < most, (name, trends[name])
-    for name in ("gc_objects", "qt_objects"):
-        assert trends[name]["last_quarter"] < 1.2 * trends[name]["first_quarter"], (name, told["types"])
+    # four thousand shaped texts are kept, of some three objects each; a minute doesn't shape them all
+    for name, most in (("gc_objects", 16_000), ("qt_objects", 200)):
+        assert trends[name]["last_quarter"] - trends[name]["first_quarter"] < most, (name, told["types"])
