@@ -7,7 +7,7 @@ setting is carried out; needs no torch, so that the window and the command line 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args, get_origin
 
 import msgspec
 
@@ -242,8 +242,16 @@ def change(settings: LiveSettings, changes: dict[str, object]) -> LiveSettings:
                 value = _rates(value)
             clean[key] = msgspec.convert(value, known[key].type, strict=False)
         except msgspec.ValidationError as error:
-            raise SettingRefused(key, f"{key} cannot be {value!r}: {error}") from None
+            raise SettingRefused(key, f"{key} cannot be {value!r}: {_wanted(known[key].type) or error}") from None
     return msgspec.structs.replace(settings, **clean)
+
+
+def _wanted(kind: object) -> str:
+    """In words, what a setting of that type takes; "" where they would say less than the error."""
+    if get_origin(kind) is Literal:
+        return f"it is one of {', '.join(map(str, get_args(kind)))}"
+    words: dict[object, str] = {bool: "it is true or false", int: "it is a whole number", float: "it is a number"}
+    return words.get(kind, "")
 
 
 def _rates(value: object) -> object:

@@ -37,6 +37,7 @@ class StoryStrip(QFrame):
         self._theme, self._stories, self._transport = theme, stories, transport
         self._shown: StoryShown | None = None
         self._paused: bool | None = None
+        self._gone = False  # the engine is
         self._short = False
         self._head = _Head(theme)
         self.caption = _Caption(theme)
@@ -77,19 +78,19 @@ class StoryStrip(QFrame):
 
     def refresh(self) -> bool:
         """Follow the story; True when anything of it is another."""
-        shown, paused = self._stories.shown, self._transport.paused
-        if shown is self._shown and paused == self._paused:
+        shown, paused, gone = self._stories.shown, self._transport.paused, self._transport.gone
+        if shown is self._shown and (paused, gone) == (self._paused, self._gone):
             return False
-        self._shown, self._paused = shown, paused
+        self._shown, self._paused, self._gone = shown, paused, gone
         self.setVisible(shown is not None)
         if shown is None:
             return True
         waits = paused and shown.going
-        self._head.show_story(shown, waits)
+        self._head.show_story(shown, waits, gone)
         self.caption.set_text(shown.caption, "danger" if shown.stage == "failed" else "text", shown.stage == "over")
         self.pause.setText("Resume" if paused else "Pause")
-        self.pause.setVisible(shown.going)
-        self.next.setVisible(shown.going)
+        self.pause.setVisible(shown.going and not gone)
+        self.next.setVisible(shown.going and not gone)
         self.next.setEnabled(shown.stage == "telling" and not paused)
         self.curves.setVisible(bool(shown.panels))
         self.leave.setText("Leave" if shown.going else "Close")
@@ -113,10 +114,10 @@ class _Head(QWidget):
         super().__init__(parent)
         self._theme = theme
         self._shown: StoryShown | None = None
-        self._paused = False
+        self._paused = self._gone = False
 
-    def show_story(self, shown: StoryShown, paused: bool) -> None:
-        self._shown, self._paused = shown, paused
+    def show_story(self, shown: StoryShown, paused: bool, gone: bool) -> None:
+        self._shown, self._paused, self._gone = shown, paused, gone
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -147,6 +148,8 @@ class _Head(QWidget):
     def _state(self, shown: StoryShown) -> tuple[str, str]:
         if self._paused:
             return "paused: Space goes on", "warning"
+        if self._gone and shown.going:
+            return "once the engine runs again, the settings from before come back", "text_faint"
         if shown.stage == "restoring":
             return "bringing the settings back", "text_faint"
         return shown.note, "text_faint"

@@ -51,10 +51,17 @@ class Transport:
 
     @property
     def paused(self) -> bool:
-        """As far as it is known or asked for."""
+        """As far as it is known or asked for. An engine that is gone isn't: nothing could go on."""
+        if self.gone:
+            return False
         if self._asked is not None and self._mirror.status is self._status_then:
             return self._asked
         return self._mirror.status.paused
+
+    @property
+    def gone(self) -> bool:
+        """The engine died or was ended."""
+        return self._mirror.died is not None or self._mirror.ended
 
     @property
     def slowed(self) -> bool:

@@ -111,3 +111,12 @@ def test_whole_prompts_need_a_budget_for_the_longest():
 
 def test_block_sizes_are_powers_of_two():
     assert all(size & (size - 1) == 0 for size in BLOCK_SIZES)
+
+
+@pytest.mark.parametrize(("key", "value", "words"), [
+    ("batching", "dynamic", "it is one of continuous, static"), ("kv_blocks", "1.5", "it is a whole number"),
+    ("temperature", "hot", "it is a number"), ("prefix_cache", "perhaps", "it is true or false"),
+])  # fmt: skip
+def test_a_value_of_another_kind_is_told_what_is_wanted(key: str, value: str, words: str) -> None:
+    with pytest.raises(SettingRefused, match=f"{key} cannot be '{value}': {words}"):
+        change(LiveSettings(), {key: value})

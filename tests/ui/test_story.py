@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QMenu
 
-from engine.records import Pause
+from engine.records import Died, Pause
 from tests.support.told import FakeStories, panels
 from tests.ui.window_harness import Harness
 from ui import palette
@@ -74,6 +74,19 @@ def test_buttons_do_what_the_keys_do(qtbot, h, stories):
     assert not strip.next.isEnabled()
     qtbot.mouseClick(strip.leave, Qt.MouseButton.LeftButton)
     assert stories.asked[2:] == ["skip", "leave"]
+
+
+def test_a_story_whose_engine_died_while_paused_offers_nothing_to_go_on_with(qtbot, h, stories):
+    press(qtbot, h, Qt.Key.Key_1)
+    strip = h.window.story
+    qtbot.mouseClick(strip.pause, Qt.MouseButton.LeftButton)
+    h.frame()
+    assert h.window.transport.paused
+    h.window.mirror.apply(Died(reason="The engine was killed."))
+    h.frame()
+    assert not h.window.transport.paused
+    assert strip.pause.isHidden() and strip.next.isHidden()
+    assert strip._head._state(stories.shown)[0].startswith("once the engine runs again")
 
 
 def test_the_end_brings_the_curves_once_and_close_puts_them_away(qtbot, h, stories):
