@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtGui import QColor
 
 from tests.ui.scenes import scene, show
+from ui.views import tables_row
 from ui.views.tables import TablesView
 
 
@@ -42,3 +44,16 @@ def test_every_row_can_be_scrolled_to_and_chosen(qtbot):
         view.context.selection.choose()
         qtbot.mousePress(area.viewport(), Qt.MouseButton.LeftButton, pos=spot)
         assert view.context.selection.seq == area.rows[index]
+
+
+def test_pictures_kept_are_bounded_by_their_bytes(qtbot, monkeypatch):
+    view = show(qtbot, TablesView(scene(8_000, 256, 40)), 1_600, 900)
+    kept = view.area._painter
+    whole = view.area.viewport().grab().toImage()
+    assert 0 < sum(tables_row._bytes(each) for each in kept._kept.values()) == kept._bytes < tables_row.KEPT_BYTES / 4
+    monkeypatch.setattr(tables_row, "KEPT_BYTES", kept._bytes // 3)
+    view.area.verticalScrollBar().setValue(0)
+    for _ in range(3):  # more is wanted than is kept, and the picture stays the same
+        assert view.area.viewport().grab().toImage() == whole
+        view.area._painter._picture(("another", _), QSize(40, 20), QColor("red"), lambda painter: None)
+    assert sum(tables_row._bytes(each) for each in kept._kept.values()) == kept._bytes <= tables_row.KEPT_BYTES

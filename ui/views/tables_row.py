@@ -20,7 +20,10 @@ from ui.views.pool_shades import Shades
 
 _CENTER = Qt.AlignmentFlag.AlignCenter
 _MIDDLE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-KEPT = 2_000  # pictures of labels and table stretches, and shaped numbers; a screen of rows shows a few hundred
+# Bytes of pictures of labels and table stretches: a screen of rows takes 2 MB at 1080p and 16 MB at 4K, where one
+# stretch is 0.3 MB; by number of pictures they were as many as a machine has memory for.
+KEPT_BYTES = 32 << 20
+KEPT = 2_000  # shaped numbers
 
 
 def doing(info: SequenceInfo) -> tuple[str, str]:
@@ -78,6 +81,7 @@ class RowPainter:
         self._theme = theme
         self._shades = Shades(theme)
         self._kept: OrderedDict[tuple, QPixmap] = OrderedDict()
+        self._bytes = 0  # of these
         self._numbers: dict[int, QStaticText] = {}
         self._mono, self._small = theme.font("mono_small"), theme.font("small")
         self._name = theme.font("mono")
@@ -190,8 +194,9 @@ class RowPainter:
         draw(painter, *parts)
         painter.end()
         self._kept[key] = picture
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        self._bytes += _bytes(picture)
+        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+            self._bytes -= _bytes(self._kept.popitem(last=False)[1])
         return picture
 
     def _rest(self, painter: QPainter, text: str, size: QSize) -> None:
@@ -236,3 +241,7 @@ class RowPainter:
         size = found.size()
         x, y = (body.width() - size.width()) / 2, (body.height() - size.height()) / 2
         painter.drawStaticText(QPointF(round(body.left() + x), round(body.top() + y)), found)
+
+
+def _bytes(picture: QPixmap) -> int:
+    return picture.width() * picture.height() * picture.depth() // 8
