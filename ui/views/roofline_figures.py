@@ -73,7 +73,8 @@ def _most(shown: Shown, roof: Roof, derived: str) -> Figure:
     assert stream is not None
     if not roof.known:
         return Figure("one stream, at most", "–", "", roof.note, "unavailable")
-    note = f"{si(roof.bandwidth, 'B/s')} ÷ {si(stream.bytes, 'B')} read a token: weights, and K/V of {stream.context:,}; drafts may give more"
+    read = f"{si(roof.bandwidth, 'B/s')} ÷ {si(stream.bytes, 'B')} read a token"
+    note = f"{read}: weights, and K/V of {stream.context:,}; drafts may give more"
     return Figure("one stream, at most", explain.rate(stream.most), "tok/s", note, derived, "one stream at most")
 
 
