@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from app.options import UsageError, add_engine_options, engine_config, within
 
 if TYPE_CHECKING:
-    from engine.config import Model
     from engine.cost_model import Counts, Rates, StepWork
 
 EXAMPLES = """examples:
@@ -111,7 +110,8 @@ def measure(args: argparse.Namespace) -> dict:
     measured: dict[Case, list[tuple[StepWork, float]]] = {case: [] for case in wanted}
     with running(_config(args), NAME) as client:
         model, device = client.ready.model, client.ready.device
-        counted = counts_of(model)
+        assert client.ready.roof is not None
+        counted = client.ready.roof.counts
         first = 0
         serve(client, requests(1, *WARM_UP, model.vocabulary, first=10_000_000), NAME)
         for round_ in range(args.rounds):
@@ -163,21 +163,6 @@ def judged(times: dict[Case, tuple[StepWork, float]], known: list[Case]) -> dict
 def _giga(rate: float) -> float | None:
     """None: it bound no step of the fit, so that nothing is known of it."""
     return round(rate / 1e9, 2) if isfinite(rate) else None
-
-
-def counts_of(model: Model) -> Counts:
-    """Of a model that runs, from what its engine says. An embedding that isn't the head counts as read: it says no
-    more than one rate's worth of bytes too many, which the fitted bandwidth takes up."""
-    from engine.cost_model import Counts
-
-    head = model.vocabulary * model.hidden
-    return Counts(
-        weights=model.weight_bytes,
-        body=model.parameters - head,
-        head=head,
-        kv=model.kv_bytes_per_token,
-        pair=4 * model.layers * model.heads * model.head_dim,
-    )
 
 
 def _config(args: argparse.Namespace):
