@@ -78,7 +78,8 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.close()  # which it takes for "stop"
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and an order is still in the buffer
+            self._process.stdin.close()  # which it takes for "stop"
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
