@@ -5,9 +5,9 @@ So where no core is left over, frames take a fixed share of one core and become 
 sees to it that they don't fall under ten a second. With a core to spare, or while the engine rests, frames take what
 they need.
 
-Measured on 2 cores, 8 streams, and others at work: frames at 50 a second took 0.26 of a core and left 0.81 of the
-engine's steps (5 pairs); minutes later with this share, at ten a second, 0.12 and 0.91. With records collected in twos
-0.10 and 0.97 (0.89–1.04, 10 pairs). `servescope bench overhead` measures it again.
+Measured on 2 cores, 8 streams: frames at 50 a second took 0.26 of a core and left 0.81 of the engine's steps (5 pairs);
+with this share, and records collected in twos, twelve a second take 0.11 and leave 0.92 (0.89–0.98, 10 pairs).
+`servescope bench overhead` measures it again.
 """
 
 from __future__ import annotations
