@@ -23,7 +23,7 @@ from ui.contracts import WorkloadSettings
 from ui.transport import SPEEDS
 
 pytestmark = [pytest.mark.slow(seconds=40), pytest.mark.timeout(400)]
-ACTS = 120
+ACTS = 180
 STEPS, REQUESTS = 50, 4  # that must have been made and ended by then; a slow machine takes longer
 MOST_BLOCKS = 1024  # more only takes time to make
 SIZES = ((1600, 1000), (1280, 720), (960, 600), (1920, 1080), (1100, 800))

@@ -15,7 +15,7 @@ from tests.ui.window_harness import Harness
 from ui.changes import Kinds
 from ui.layout import ROOMY
 
-FRAMES = 400
+FRAMES = 1_000
 PARTS = 10  # a loss comes with every frame, so it shows in each part; what something else lets go of, it does once
 # Of a window that shows the same moment again and again nothing is lost at all; a few may go to and fro with Python's
 # own caches. One reference lost in every tenth frame shows.
@@ -35,7 +35,7 @@ def h(qtbot) -> Harness:
 
 
 @pytest.mark.slow
-def test_four_hundred_painted_frames_lose_no_reference_to_the_constants(h: Harness) -> None:
+def test_a_thousand_painted_frames_lose_no_reference_to_the_constants(h: Harness) -> None:
     lost = steadily_lost(h, FRAMES)
     assert max(lost.values()) < NOISE_PER_FRAME, lost
 
