@@ -145,6 +145,11 @@ def test_the_second_click_of_two_takes_the_first_back(view, qtbot):
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=spot)
     qtbot.mouseDClick(view, Qt.MouseButton.LeftButton, pos=spot)
     assert view.context.cursor.is_live
+    qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=spot)
+    beside = QPoint(view._plot.right() + 5, view._plot.center().y())
+    qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=beside)
+    qtbot.mouseDClick(view, Qt.MouseButton.LeftButton, pos=beside)
+    assert view.context.cursor.pinned == 280  # nothing was taken, nothing is taken back
 
 
 def test_pinned_bars_stand_still_while_steps_come(view):

@@ -127,6 +127,12 @@ def test_hovering_tells_the_step_under_the_mouse_and_a_click_pins_it(view, qtbot
     assert view.shown.pinned == step and view.shown.points.step[-1] == step
     qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=view.chart.plot.topLeft() + QPoint(3, 3))
     assert view.context.cursor.pinned == step  # nothing was there
+    qtbot.mouseDClick(view, Qt.MouseButton.LeftButton, pos=view.chart.plot.topLeft() + QPoint(3, 3))
+    assert view.context.cursor.pinned == step  # so there is nothing to take back
+    view.context.cursor.live()
+    qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=spot)
+    qtbot.mouseDClick(view, Qt.MouseButton.LeftButton, pos=spot)
+    assert view.context.cursor.is_live
 
 
 def test_each_figure_says_where_it_comes_from(view, served, restored):

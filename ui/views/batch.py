@@ -23,6 +23,7 @@ from ui.paint.bars import BarStack, argb, tallest
 from ui.paint.histogram import SteadyTop
 from ui.paint.labels import CENTER, RIGHT, Key, legend, legend_width, write
 from ui.views.painted import PaintedView
+from ui.views.pinning import Pinning
 from ui.views.step_axis import StepAxis
 from ui.views.step_marks import StepMarks
 from ui.views.step_strips import BOUND_COLORS, StepStrips, describe, total
@@ -56,7 +57,7 @@ class BatchView(PaintedView):
         self._mouse: QPoint | None = None
         self._at = 0  # the bar that the words at the right speak of
         self._drag: tuple[int, bool] | None = None
-        self._before: int | None = None  # what was pinned before the last click
+        self._pinning = Pinning(context.cursor)
         self._plot = QRect()
         self._marks = StepMarks(self, self.axis)
 
@@ -294,6 +295,7 @@ class BatchView(PaintedView):
         self.update()
 
     def mousePressEvent(self, event) -> None:
+        self._pinning.pressed()
         if event.button() == Qt.MouseButton.LeftButton:
             self._drag = (event.position().toPoint().x(), False)
 
@@ -317,16 +319,10 @@ class BatchView(PaintedView):
         if steps is None:
             return
         columns = self.context.mirror.history.slice(*steps)
-        self._before = self.context.cursor.pinned
         self.context.cursor.pin(int(columns.step[int(np.argmax(total(columns)))]))
 
     def mouseDoubleClickEvent(self, event) -> None:
-        """Leaves it to the panel to fill the window; the first click of the two was no choice of a moment."""
-        if self._before is None:
-            self.context.cursor.live()
-        else:
-            self.context.cursor.pin(self._before)
-        event.ignore()
+        self._pinning.double_clicked(event)
 
     def leaveEvent(self, event) -> None:
         super().leaveEvent(event)

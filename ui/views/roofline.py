@@ -17,6 +17,7 @@ from ui.contracts import Provenance
 from ui.paint.labels import badge, wrap, write
 from ui.roofline import DECODES, PREFILLS, VERIFIES, Shown, bound, few, look, sentence, tell
 from ui.views.painted import PaintedView
+from ui.views.pinning import Pinning
 from ui.views.roofline_chart import RooflineChart
 from ui.views.roofline_figures import draw_figures, figures, in_a_line
 from ui.views.roofline_marks import WORDS, outline
@@ -44,7 +45,7 @@ class RooflineView(PaintedView):
         self.told = ""
         self.chart = RooflineChart(self)
         self._hovered: int | None = None  # a step
-        self._before: int | None = None  # what was pinned before the last click
+        self._pinning = Pinning(context.cursor)
 
     @property
     def provenance(self) -> Provenance:
@@ -194,19 +195,14 @@ class RooflineView(PaintedView):
             self.update()
 
     def mousePressEvent(self, event) -> None:
+        self._pinning.pressed()
         index = self._under(event.position().toPoint())
         if event.button() != Qt.MouseButton.LeftButton or index is None or self.shown is None:
             return
-        self._before = self.context.cursor.pinned
         self.context.cursor.pin(int(self.shown.points.step[index]))
 
     def mouseDoubleClickEvent(self, event) -> None:
-        """Leaves it to the panel to fill the window; the first click of the two was no choice of a moment."""
-        if self._before is None:
-            self.context.cursor.live()
-        else:
-            self.context.cursor.pin(self._before)
-        event.ignore()
+        self._pinning.double_clicked(event)
 
     def leaveEvent(self, event) -> None:
         super().leaveEvent(event)
