@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tests.bench.gpu_timer import Bench
@@ -28,18 +30,15 @@ def shape(dry: bool):
     )  # fmt: skip
 
 
-def dense_weights(c, dtype: torch.dtype, device: torch.device):
-    """Random ones, small enough that nothing overflows."""
-    from engine.model.weights import LayerWeights, Weights
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.empty(rows, columns, dtype=dtype, device=device).normal_(std=0.02)
+def laid_out(c, device: torch.device, layer: Callable, matrix: Callable) -> tuple:
+    """Embedding, layers, norm, head and rotary frequencies of a model of shape `c`; `layer`: what holds the weights of
+    one, `matrix`: makes one of so many outputs and inputs."""
 
     def ones() -> torch.Tensor:
         return torch.ones(c.hidden, device=device)
 
     layers = [
-        LayerWeights(
+        layer(
             attention_norm=ones(), qkv=matrix((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden), qkv_bias=None,
             qk_norm=None, output=matrix(c.hidden, c.heads * c.head_dim), output_bias=None, mlp_norm=ones(),
             gate_up=matrix(2 * c.intermediate, c.hidden), gate_up_bias=None, down=matrix(c.hidden, c.intermediate),
@@ -49,7 +48,17 @@ def dense_weights(c, dtype: torch.dtype, device: torch.device):
     ]  # fmt: skip
     half = c.head_dim // 2
     frequencies = c.rope_theta ** (-torch.arange(half, device=device) / half)
-    return Weights(matrix(c.vocabulary, c.hidden), layers, ones(), matrix(c.vocabulary, c.hidden), frequencies, 0)
+    return matrix(c.vocabulary, c.hidden), layers, ones(), matrix(c.vocabulary, c.hidden), frequencies
+
+
+def dense_weights(c, dtype: torch.dtype, device: torch.device):
+    """Random ones, small enough that nothing overflows."""
+    from engine.model.weights import LayerWeights, Weights
+
+    def matrix(outputs: int, inputs: int) -> torch.Tensor:
+        return torch.empty(outputs, inputs, dtype=dtype, device=device).normal_(std=0.02)
+
+    return Weights(*laid_out(c, device, LayerWeights, matrix), parameters=0)
 
 
 def quantised_weights(bench: Bench, c, dtype: torch.dtype):
@@ -60,19 +69,4 @@ def quantised_weights(bench: Bench, c, dtype: torch.dtype):
     def matrix(outputs: int, inputs: int) -> QuantisedMatrix:
         return QuantisedMatrix(*random_matrix(bench, inputs, outputs, 4))
 
-    def ones() -> torch.Tensor:
-        return torch.ones(c.hidden, device=bench.device)
-
-    layers = [
-        QuantisedLayer(
-            attention_norm=ones(), qkv=matrix((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden), qkv_bias=None,
-            qk_norm=None, output=matrix(c.hidden, c.heads * c.head_dim), output_bias=None, mlp_norm=ones(),
-            gate_up=matrix(2 * c.intermediate, c.hidden), gate_up_bias=None, down=matrix(c.hidden, c.intermediate),
-            down_bias=None,
-        )
-        for _ in range(c.layers)
-    ]  # fmt: skip
-    half = c.head_dim // 2
-    frequencies = c.rope_theta ** (-torch.arange(half, device=bench.device) / half)
-    embedding, head = matrix(c.vocabulary, c.hidden), matrix(c.vocabulary, c.hidden)
-    return QuantisedWeights(embedding, layers, ones(), head, frequencies, 0, "Q4_1", dtype)
+    return QuantisedWeights(*laid_out(c, bench.device, QuantisedLayer, matrix), parameters=0, form="Q4_1", dtype=dtype)
