@@ -200,12 +200,17 @@ class Deck(QMainWindow):
                 narrow.add(dock.view.title)
             dock.set_short(dock.view.title in narrow)
         short = {dock.windowTitle() for dock in self.docks.values() if dock.view.title in narrow}
-        for bar in self.findChildren(QTabBar):
+        for bar in self._tab_bars():
             tight = bar.count() > 0 and bar.tabText(0) in short
             if bool(bar.property("narrow")) != tight:
                 bar.setProperty("narrow", tight)
-                bar.style().unpolish(bar)
-                bar.style().polish(bar)
+                self.style().unpolish(bar)
+                self.style().polish(bar)
+
+    def _tab_bars(self) -> list[QTabBar]:
+        """Qt makes these anew whenever docks move. `findChildren` would make each a child of this object in Python too,
+        where it stays after Qt has deleted it."""
+        return [each for each in QApplication.allWidgets() if isinstance(each, QTabBar) and self.isAncestorOf(each)]
 
     def _customised(self) -> None:
         if self.filled is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -283,6 +284,23 @@ def test_a_dock_floats_and_comes_back(qtbot):
     dock.bar.float_wanted.emit()
     QApplication.processEvents()
     assert not dock.isFloating() and dock.shown
+
+
+def test_views_that_are_filled_and_left_again_leave_no_tab_bars_behind(qtbot):
+    """Qt makes new tab bars each time, and Python must not hold on to the old ones."""
+    h = Harness(qtbot, steps=5, views=None)
+
+    def bars() -> int:
+        gc.collect()
+        return sum(type(each) is QTabBar for each in gc.get_objects())
+
+    before = bars()
+    for key in list(h.window.deck.docks) * 2:
+        h.window.fill(key)
+        h.frame()
+        h.window.fill(key)
+        h.frame()
+    assert bars() <= before + 2
 
 
 def test_layouts_may_follow_each_other_closely(qtbot):
