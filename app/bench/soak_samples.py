@@ -17,9 +17,9 @@ MIB = 1 << 20
 MEMORY = Allowance(8.0, 0.02)
 QUANTITIES: dict[str, tuple[str, Allowance]] = {
     "window_rss": ("MiB", MEMORY),
-    "window_uss": ("MiB", MEMORY),
+    "window_anonymous": ("MiB", MEMORY),
     "engine_rss": ("MiB", MEMORY),
-    "engine_uss": ("MiB", MEMORY),
+    "engine_anonymous": ("MiB", MEMORY),
     "window_files": ("files", Allowance(0)),
     "engine_files": ("files", Allowance(0)),
     "window_threads": ("threads", Allowance(0)),
@@ -33,14 +33,17 @@ QUANTITIES: dict[str, tuple[str, Allowance]] = {
 
 
 def process(pid: int) -> dict[str, float] | None:
-    """rss and uss in MiB, open files, threads; None where the process is gone. Linux only."""
+    """rss and anonymous in MiB, open files, threads; None where the process is gone. Linux only.
+
+    Anonymous pages are those that the process wrote itself. Its pages of libraries count as private only until another
+    process maps them too, so a unique set size would tell of what else was started."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         sizes = {line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:]}
         threads = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("Threads"))
         return {
             "rss": sizes["Rss"] / 1024,
-            "uss": (sizes["Private_Clean"] + sizes["Private_Dirty"]) / 1024,
+            "anonymous": sizes["Anonymous"] / 1024,
             "files": len(os.listdir(f"/proc/{pid}/fd")),
             "threads": int(threads.split()[1]),
         }

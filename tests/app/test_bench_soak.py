@@ -69,7 +69,7 @@ def test_types_that_grew_are_named_the_most_first():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_process_is_read_as_the_system_has_it():
     found = process(os.getpid())
-    assert 0 < found["uss"] <= found["rss"] and found["threads"] >= 1
+    assert 0 < found["anonymous"] <= found["rss"] and found["threads"] >= 1
     with open(os.devnull), open(os.devnull):
         assert process(os.getpid())["files"] == found["files"] + 2
     assert process(2**22 + 1) is None
@@ -100,7 +100,7 @@ def test_a_short_soak_finds_nothing_that_grows():
     assert set(trends) == set(QUANTITIES)
     for name in ("window_files", "engine_files", "window_threads", "engine_threads", "python_threads", "timers"):
         assert trends[name]["flat"], (name, trends[name])
-    for name, most in (("window_uss", 30), ("engine_uss", 20)):
+    for name, most in (("window_anonymous", 30), ("engine_anonymous", 20)):
         assert trends[name]["last_quarter"] - trends[name]["first_quarter"] < most, (name, trends[name])
     # four thousand shaped texts are kept, of some three objects each; a minute doesn't shape them all
     for name, most in (("gc_objects", 16_000), ("qt_objects", 200)):
