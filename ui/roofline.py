@@ -240,15 +240,24 @@ def where(roof: Roof, intensity: float, rate: float) -> str:
     told = f"{few(intensity)} FLOP a byte"
     if not roof.known:
         return f"{told} at {si(rate, 'FLOP/s')}; how much the device allows is not known"
-    off = intensity - roof.ridge
-    away = f"{few(abs(off))} {'under' if off < 0 else 'over'} the ridge"
-    side = away if abs(off) >= NEAR * roof.ridge else "at the ridge"
-    told += f", {side}: bound by {bound(roof, intensity)}; "
+    told += f", {side(roof, intensity)}: bound by {bound(roof, intensity)}; "
     share = rate / roof.allows(intensity)
     if share > OVER:
-        why = "caches held part of what it read" if off < 0 else "the device was busy then"
+        why = _why_above(roof, intensity)
         return f"{told}faster than what was measured at start, by {share - 1:.0%}: {why}".replace("%", " %")
     return f"{told}reaches {100 * share:.0f} % of what the roof allows"
+
+
+def side(roof: Roof, intensity: float) -> str:
+    """'14 under the ridge'."""
+    off = intensity - roof.ridge
+    if abs(off) < NEAR * roof.ridge:
+        return "at the ridge"
+    return f"{few(abs(off))} {'under' if off < 0 else 'over'} the ridge"
+
+
+def _why_above(roof: Roof, intensity: float) -> str:
+    return "caches held part of what it read" if intensity < roof.ridge else "the device was busy then"
 
 
 def sentence(shown: Shown, idle: bool = False) -> str:
@@ -259,6 +268,28 @@ def sentence(shown: Shown, idle: bool = False) -> str:
     lead = f"step {shown.pinned:,}, " if shown.pinned else "idle; before, " if idle else ""
     told = f"{lead}{subject(here.kind, here.rows, here.tokens)}: {where(shown.roof, here.intensity, here.rate)}"
     return told[0].upper() + told[1:]
+
+
+def verdict(shown: Shown, idle: bool = False) -> tuple[str, str]:
+    """The same in two: what is to be read first, and what it is of.
+
+    'Bound by bandwidth, at 62 % of what the roof allows', 'batch of 8 · 9.1 FLOP a byte, 14 under the ridge'.
+    """
+    here, roof = shown.here, shown.roof
+    if here is None or roof is None:
+        return sentence(shown), ""
+    lead = f"step {shown.pinned:,}: " if shown.pinned else "idle; before: " if idle else ""
+    rest = f"{subject(here.kind, here.rows, here.tokens)} · {few(here.intensity)} FLOP a byte"
+    if roof.known:
+        share = here.rate / roof.allows(here.intensity)
+        above = share > OVER
+        of = "what was measured at start" if above else "what the roof allows"
+        told = f"{lead}bound by {bound(roof, here.intensity)}, at {100 * share:.0f} % of {of}"
+        rest += f", {side(roof, here.intensity)}"
+        rest += f" · {_why_above(roof, here.intensity)}" if above else ""
+    else:
+        told = f"{lead}{si(here.rate, 'FLOP/s')}; how much the device allows is not known"
+    return told[0].upper() + told[1:], rest
 
 
 def subject(kind: int, rows: int, tokens: int) -> str:

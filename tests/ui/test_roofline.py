@@ -14,7 +14,22 @@ from engine.records import DECODE, PREFILL, ROW
 from engine.roof import Roof, unavailable
 from tests.ui.roofline_scenes import Served
 from ui import roofline
-from ui.roofline import DECODES, PREFILLS, VERIFIES, Axes, Points, Roofs, Shown, few, look, points, sentence, si, sums
+from ui.roofline import (
+    DECODES,
+    PREFILLS,
+    VERIFIES,
+    Axes,
+    Points,
+    Roofs,
+    Shown,
+    few,
+    look,
+    points,
+    sentence,
+    si,
+    sums,
+    verdict,
+)
 
 COUNTS = Counts(weights=1e9, body=4e8, head=1e8, kv=1e5, pair=1e4)
 ROOF = Roof(device="d", bandwidth=1e12, flops=1e14, source="data sheet", counts=COUNTS)  # ridge 100
@@ -158,6 +173,25 @@ def test_the_present_batch_in_a_sentence():
     assert unknown == "Batch of 8: 9.0 FLOP a byte at 2.00 TFLOP/s; how much the device allows is not known"
     assert sentence(Shown(ROOF, None, None, None, 0)) == "No step has computed anything yet"
     assert sentence(Shown(ROOF, None, None, None, 12)) == "Step 12 computed nothing"
+
+
+def test_what_binds_the_present_batch_is_said_first():
+    assert verdict(shown(9.04, 0.62 * 9.04e12)) == (
+        "Bound by bandwidth, at 62 % of what the roof allows", "batch of 8 · 9.0 FLOP a byte, 91 under the ridge"
+    )  # fmt: skip
+    assert verdict(shown(400, 5e13, kind=PREFILLS)) == (
+        "Bound by arithmetic, at 50 % of what the roof allows",
+        "a step of 30 tokens, mostly prefill · 400 FLOP a byte, 300 over the ridge",
+    )
+    at, of = verdict(shown(98, 4.9e13, kind=VERIFIES, pinned=1234))
+    assert at.startswith("Step 1,234: bound by bandwidth and arithmetic alike, at 50 %") and of.endswith("at the ridge")
+    assert verdict(shown(9, 9e11), idle=True)[0].startswith("Idle; before: bound by bandwidth, at 10 %")
+    faster, why = verdict(shown(9, 1.5 * 9e12))
+    assert faster == "Bound by bandwidth, at 150 % of what was measured at start"
+    assert why.endswith("caches held part of what it read")
+    unknown = verdict(shown(9, 2e12, unavailable("x", COUNTS, "why")))
+    assert unknown == ("2.00 TFLOP/s; how much the device allows is not known", "batch of 8 · 9.0 FLOP a byte")
+    assert verdict(Shown(ROOF, None, None, None, 12)) == ("Step 12 computed nothing", "")
 
 
 def test_numbers_are_written_as_data_sheets_do():

@@ -158,6 +158,51 @@ def test_each_figure_says_where_it_comes_from(view, served, restored):
         served.source.provenance = "simulated"
 
 
+def test_where_a_figure_comes_from_is_said_where_it_differs_from_the_views_own(view, served, restored, monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        "ui.views.roofline_figures.badge", lambda painter, right, y, height, text, font, color: said.append(text) or 40
+    )
+    view.grab()
+    assert said == []  # everything is simulated, as the panel says
+    served.source.provenance = "measured"
+    try:
+        rebuilt(served, view, msgspec.structs.replace(served.mirror.ready.roof, source="data sheet"))
+        view.grab()
+        tags = [one.tag for one in figures(view, view.shown)]
+        assert said == [tag for tag in tags if tag != "derived"] and {"measured", "data sheet"} == set(said)
+    finally:
+        served.source.provenance = "simulated"
+
+
+@pytest.mark.parametrize(("size", "role"), [((1200, 560), "headline"), ((700, 260), "brand")])
+def test_the_verdict_is_the_largest_of_all_words(qtbot, served, monkeypatch, size, role):
+    drawn = []
+    from ui.paint import labels
+
+    def noted(painter, rect, text, font, color, where=labels.LEFT):
+        drawn.append((font.pixelSize(), text))
+        return labels.write(painter, rect, text, font, color, where)
+
+    for part in ("roofline", "roofline_figures", "roofline_chart"):
+        monkeypatch.setattr(f"ui.views.{part}.write", noted)
+    view = show(qtbot, RooflineView(served.context()), *size)
+    drawn.clear()
+    view.grab()
+    assert drawn[0][1] == view._verdict[0] and drawn[0][0] == view.theme.font(role).pixelSize()
+    assert drawn[0][0] == max(size for size, _ in drawn)
+    values = [one.value for one in figures(view, view.shown)]
+    assert sum(text in values and size == drawn[0][0] for size, text in drawn) == (role == "headline")  # one, beside it
+
+
+def test_bars_compare_what_one_stream_gets_with_its_ceiling(view):
+    most, each = (one for one in figures(view, view.shown) if one.bar)
+    stream = view.shown.stream
+    assert (most.bar, each.bar) == (stream.most, stream.each) and most.unit == each.unit == "tok/s"
+    assert most.colour == "limit" and each.colour == TOKENS[view.shown.here.kind]
+    assert each.bar > most.bar  # with drafts it may be
+
+
 def test_notes_are_as_long_as_all_figures_can_have_them():
     lines = ["a b", "c d", "e"]
     assert _shortened(lines, 3) == lines and _shortened(lines, 2) == ["a b", "c d e"]

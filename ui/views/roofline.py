@@ -1,7 +1,8 @@
 """The roofline: how much arithmetic each step does for a byte that it moves, how fast, under what its device allows.
 
 Where a step stands says what would make it faster: left of the ridge more tokens at once cost nearly nothing, right of
-it they cost their time. In words at the top; beside it one stream's ceiling, and what it really gets.
+it they cost their time. In words at the top, what binds it first; beside it one stream's ceiling, and what it really
+gets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ui.changes import Kinds
 from ui.context import ViewContext
 from ui.contracts import Provenance
 from ui.paint.labels import badge, wrap, write
-from ui.roofline import DECODES, PREFILLS, VERIFIES, Shown, bound, few, look, sentence, tell
+from ui.roofline import DECODES, PREFILLS, VERIFIES, Shown, few, look, sentence, si, tell, verdict
 from ui.views.painted import PaintedView
 from ui.views.pinning import Pinning
 from ui.views.roofline_chart import RooflineChart
@@ -23,7 +24,7 @@ from ui.views.roofline_figures import draw_figures, figures, in_a_line
 from ui.views.roofline_marks import WORDS, outline
 
 SIDE, WIDE, HIGH = 250, 700, 250  # pixels at text scale 1: the figures' column; what it needs beside and under it
-LARGE, LOW = 420, 160  # of height, from which on the sentence is large, and from which on it isn't small
+LARGE, MIDDLE, LOW = 420, 240, 160  # of height, from which on the verdict is so large; lower, a sentence says it
 
 
 class RooflineView(PaintedView):
@@ -43,6 +44,7 @@ class RooflineView(PaintedView):
         super().__init__(context, parent)
         self.shown: Shown | None = None
         self.told = ""
+        self._verdict = ("", "")
         self.chart = RooflineChart(self)
         self._hovered: int | None = None  # a step
         self._pinning = Pinning(context.cursor)
@@ -58,20 +60,16 @@ class RooflineView(PaintedView):
         mirror, cursor = self.context.mirror, self.context.cursor
         self.shown = look(mirror.history, mirror.roofs, cursor.step, cursor.is_live)
         self.summarise(self._brief())
-        self.told = sentence(self.shown, idle=not cursor.state.sequences)
+        idle = not cursor.state.sequences
+        self.told, self._verdict = sentence(self.shown, idle), verdict(self.shown, idle)
         self.update()
 
     def _brief(self) -> str:
-        here, roof = (self.shown.here, self.shown.roof) if self.shown else (None, None)
-        if here is None or roof is None:
+        """Of the roof: where the batch stands under it is said in larger letters below."""
+        roof = self.shown.roof if self.shown else None
+        if roof is None or not roof.known:
             return ""
-        if not roof.known:
-            return f"{few(here.intensity)} FLOP a byte"
-        share = here.rate / roof.allows(here.intensity)
-        return (
-            f"{few(here.intensity)} FLOP a byte, ridge {few(roof.ridge)} · bound by {bound(roof, here.intensity)} · "
-            f"{100 * share:.0f} % of the roof"
-        )
+        return f"{si(roof.bandwidth, 'B/s')}, {si(roof.flops, 'FLOP/s')} · ridge {few(roof.ridge)} FLOP a byte"
 
     # --- painting ---
 
@@ -82,7 +80,7 @@ class RooflineView(PaintedView):
             self.chart.plot = QRect()
             self.draw_empty(painter, inner, *self._missing())
             return
-        y = self._say(painter, inner, self.told, self._role(inner, self.told))
+        y = self._say(painter, inner)
         line = self.line()
         aside = inner.width() >= theme.px(WIDE) and inner.bottom() - y >= theme.px(HIGH)
         told = figures(self, shown)
@@ -101,8 +99,8 @@ class RooflineView(PaintedView):
         self.chart.draw(painter, room, shown, self._index())
 
     def _role(self, inner: QRect, words: str) -> str:
-        """The largest font in which the sentence is one line, or as large as the height bears."""
-        for role, high in (("headline", LARGE), ("brand", LARGE), ("title", LOW)):
+        """The largest font in which the words are one line, or as large as the height bears."""
+        for role, high in (("headline", LARGE), ("brand", MIDDLE), ("title", LOW)):
             fits = self.advance(words, role) <= inner.width() - self.theme.px(40) or role == "title"
             if fits and inner.height() >= self.theme.px(high):
                 return role
@@ -117,25 +115,33 @@ class RooflineView(PaintedView):
             "there is no roof to stand under.",
         )
 
-    def _say(self, painter: QPainter, inner: QRect, words: str, role: str) -> int:
-        """The sentence, after the mark of what it speaks of; returns where it ends."""
-        theme, font = self.theme, self.theme.font(role)
-        step = self.line(role)
-        left = inner.left()
+    def _say(self, painter: QPainter, inner: QRect) -> int:
+        """The verdict and, where there is room, what it is of in smaller letters, after the mark of what it speaks of;
+        returns where it ends."""
+        theme, left = self.theme, inner.left()
         assert self.shown is not None
+        told, rest = self._verdict if inner.height() >= theme.px(LOW) else (self.told, "")
+        role = self._role(inner, told)
+        font, step = theme.font(role), self.line(role)
         if self.shown.here is not None:
             size = theme.px(13)
             middle = QPointF(left + size / 2 + theme.px(2), inner.top() + step / 2 + 0.5)
             outline(painter, self, self.shown.here.kind, middle, size, "selection")
             left += size + theme.px(12)
-        lines = wrap(words, font, inner.right() - left)
+        lines = wrap(told, font, inner.right() - left)
         most = 2 if inner.height() >= theme.px(130) else 1
         if len(lines) > most:
             lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
         for index, text in enumerate(lines):
             box = QRect(left, inner.top() + index * step, inner.right() - left, step)
             write(painter, box, text, font, theme.color("text"))
-        return inner.top() + len(lines) * step + theme.px(8)
+        y = inner.top() + len(lines) * step
+        if rest:
+            role = "body" if inner.height() >= theme.px(LARGE) else "small"
+            write(painter, QRect(left, y, inner.right() - left, self.line(role)), rest, theme.font(role),
+                  theme.color("text_dim"))  # fmt: skip
+            y += self.line(role)
+        return y + theme.px(8)
 
     def _keys(self, painter: QPainter, row: QRect) -> None:
         theme, small, dim = self.theme, self.theme.font("small"), self.theme.color("text_dim")

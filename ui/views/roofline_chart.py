@@ -16,6 +16,7 @@ from ui.views.painted import PaintedView
 from ui.views.roofline_marks import Marks, outline
 
 TITLED = 150  # pixels at text scale 1, of height, from which on the axis says what it is
+PRESENT, LARGE = 15, 340  # pixels at text scale 1: of the present batch's mark; of height, from which on it is larger
 REACH = 12  # pixels from a mark at which the mouse is on it
 
 
@@ -188,6 +189,7 @@ class RooflineChart:
         view, theme, here = self._view, self._view.theme, shown.here
         assert here is not None
         middle = self._at(here.intensity, here.rate)
+        size = PRESENT * (1.4 if self.plot.height() >= theme.px(LARGE) else 1.0)
         if roof.known:
             above = self._at(here.intensity, roof.allows(here.intensity))
             painter.setPen(theme.pen("selection", theme.px(1)))
@@ -195,17 +197,19 @@ class RooflineChart:
             cap = theme.px(5)
             painter.drawLine(QLineF(above.x() - cap, above.y(), above.x() + cap, above.y()))
             words = f"{100 * here.rate / roof.allows(here.intensity):.0f} %"
-            wide, high = view.advance(words, "strong"), view.line("strong")
+            role = "brand" if size > PRESENT else "strong"
+            wide, high = view.advance(words, role), view.line(role)
             top = round((middle.y() + above.y()) / 2) - high // 2
-            left = round(middle.x()) + theme.px(12)
-            if abs(middle.y() - above.y()) < high + theme.px(6):  # no room between the two: beside the mark
-                top = round(middle.y()) - high // 2
+            beside = theme.px(size * 0.8)
+            left = round(middle.x()) + beside
+            if abs(middle.y() - above.y()) < high + theme.px(6):  # no room between: beside the mark, off the roof
+                top = min(round(middle.y()) + theme.px(3), self.plot.bottom() - high)
             if left + wide > self.plot.right():
-                left = round(middle.x()) - theme.px(12) - wide
+                left = round(middle.x()) - beside - wide
             spot = QRect(left, top, wide, high)
             painter.fillRect(spot.adjusted(-theme.px(4), 0, theme.px(4), 0), theme.color("panel"))
-            write(painter, spot.adjusted(0, 0, 2, 0), words, theme.font("strong"), theme.color("text"))
-        outline(painter, view, here.kind, middle, theme.px(15), "selection")
+            write(painter, spot.adjusted(0, 0, 2, 0), words, theme.font(role), theme.color("text"))
+        outline(painter, view, here.kind, middle, theme.px(size), "selection")
 
 
 def _decades(low: float, high: float) -> range:

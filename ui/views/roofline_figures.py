@@ -1,5 +1,5 @@
-"""Figures beside the roofline: what one stream could get and what it gets, the ridge and what it is made of; each with
-where it comes from."""
+"""Figures beside the roofline: what the batch computes, in the largest letters; what one stream could get and what it
+gets, with bars to compare; the ridge and what it is made of. Where one comes from is said unless the view says it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from PySide6.QtGui import QPainter
 from engine.roof import Roof
 from ui import explain
 from ui.paint.labels import badge, wrap, write
-from ui.roofline import VERIFIES, Shown, few, si
+from ui.roofline import DECODES, VERIFIES, Shown, few, si
+from ui.views.roofline_marks import TOKENS
 
 if TYPE_CHECKING:
     from ui.views.roofline import RooflineView
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """`tag`: where it comes from. `brief`: its name in a line with others, "" = not there."""
+    """`tag`: where it comes from. `brief`: its name in a line with others, "" = not there. `bar`: tokens/s to be
+    compared with those of other figures, 0 = none; `colour`: a token, its bar's."""
 
     name: str
     value: str
@@ -29,6 +31,8 @@ class Figure:
     note: str
     tag: str
     brief: str = ""
+    bar: float = 0.0
+    colour: str = "limit"
 
 
 def figures(view: RooflineView, shown: Shown) -> list[Figure]:
@@ -41,7 +45,10 @@ def figures(view: RooflineView, shown: Shown) -> list[Figure]:
         note = f"median of {explain.count(stream.steps, 'step')} with one row"
         if roof.known:
             note = f"{100 * stream.alone / stream.most:.0f} % of that; {note}"
-        told.append(Figure("one stream, alone", explain.rate(stream.alone), "tok/s", note, measured, "alone"))
+        told.append(
+            Figure("one stream, alone", explain.rate(stream.alone), "tok/s", note, measured, "alone", stream.alone,
+                   TOKENS[DECODES])
+        )  # fmt: skip
     drafts = shown.here is not None and shown.here.kind == VERIFIES
     if stream.of and isfinite(stream.each) and (stream.of > 1 or drafts or not stream.steps):
         tag = "simulated" if view.simulated_drafts else measured
@@ -49,7 +56,8 @@ def figures(view: RooflineView, shown: Shown) -> list[Figure]:
         if stream.of == 1:
             name = "one stream, with drafts" if drafts else "one stream now"
             note = "whole steps, drafting included: a pass may give several tokens"
-        told.append(Figure(name, explain.rate(stream.each), "tok/s", note, tag, name.removeprefix("one stream, ")))
+        brief, colour = name.removeprefix("one stream, "), TOKENS[VERIFIES if drafts else DECODES]
+        told.append(Figure(name, explain.rate(stream.each), "tok/s", note, tag, brief, stream.each, colour))
     if not stream.steps and not stream.of:
         told.append(Figure("one stream, measured", "–", "", "no step has decoded yet", "unavailable"))
     told.append(_ridge(roof, derived))
@@ -75,7 +83,8 @@ def _most(shown: Shown, roof: Roof, derived: str) -> Figure:
         return Figure("one stream, at most", "–", "", roof.note, "unavailable")
     read = f"{si(roof.bandwidth, 'B/s')} ÷ {si(stream.bytes, 'B')} read a token"
     note = f"{read}: weights, and K/V of {stream.context:,}; drafts may give more"
-    return Figure("one stream, at most", explain.rate(stream.most), "tok/s", note, derived, "one stream at most")
+    most = explain.rate(stream.most)
+    return Figure("one stream, at most", most, "tok/s", note, derived, "one stream at most", stream.most)
 
 
 def _ridge(roof: Roof, derived: str) -> Figure:
@@ -95,31 +104,51 @@ def draw_figures(painter: QPainter, view: RooflineView, column: QRect, told: lis
     """One under the other, as many as have room; their notes as long as all of them can be."""
     line = view.line()
     small, step = view.theme.font("small"), line + 1
-    head, gap = view.line("headline"), view.theme.px(14)
+    gap = view.theme.px(14)
+    most_bar = max(one.bar for one in told)
+    roles = ["headline", *["brand"] * (len(told) - 1)]
+    bare = [line + view.line(role) + (_bar(view) if one.bar else 0) for one, role in zip(told, roles, strict=True)]
     wrapped = [wrap(one.note, small, column.width()) for one in told]
     for most in (3, 2, 1, 0):
         notes = [_shortened(lines, most) for lines in wrapped]
-        if sum(line + head + len(lines) * step + gap for lines in notes) - gap <= column.height():
+        if sum(bare) + sum(len(lines) * step + gap for lines in notes) - gap <= column.height():
             break
     y = column.top()
-    for one, lines in zip(told, notes, strict=True):
-        high = line + head + len(lines) * step
+    for one, role, least, lines in zip(told, roles, bare, notes, strict=True):
+        high = least + len(lines) * step
         if y + high > column.bottom() + 1:
             return
-        _draw_one(painter, view, QRect(column.left(), y, column.width(), high), one, lines)
+        share = one.bar / most_bar if one.bar else 0.0
+        _draw_one(painter, view, QRect(column.left(), y, column.width(), high), one, role, share, lines)
         y += high + gap
 
 
-def _draw_one(painter: QPainter, view: RooflineView, box: QRect, one: Figure, lines: list[str]) -> None:
-    theme, line, head = view.theme, view.line(), view.line("headline")
-    small = theme.font("small")
-    used = badge(painter, box.right() + 1, box.top(), line, one.tag, small, theme.color(_colour(one.tag))) + theme.px(8)
+def _bar(view: RooflineView) -> int:
+    """Height of a bar and what is left above and below it, pixels."""
+    return 3 * view.theme.px(3)
+
+
+def _draw_one(
+    painter: QPainter, view: RooflineView, box: QRect, one: Figure, role: str, share: float, lines: list[str]
+) -> None:
+    """`share`: of the column, how long its bar is."""
+    theme, line, head = view.theme, view.line(), view.line(role)
+    small, used = theme.font("small"), 0
+    if one.tag != view.provenance:
+        used = badge(painter, box.right() + 1, box.top(), line, one.tag, small, theme.color(_colour(one.tag)))
+        used += theme.px(8)
     row = QRect(box.left(), box.top(), box.width() - used, line)
     write(painter, row, one.name, small, theme.color("text_dim"))
     row = QRect(box.left(), box.top() + line, box.width(), head)
-    wide = write(painter, row, one.value, theme.font("headline"), theme.color("text"))
-    unit = QRect(row.left() + wide + theme.px(6), row.bottom() - line - theme.px(3), row.width() - wide, line)
+    wide = write(painter, row, one.value, theme.font(role), theme.color("text"))
+    rise = theme.px(3) if role == "headline" else theme.px(2)  # its letters stand on the value's line
+    unit = QRect(row.left() + wide + theme.px(6), row.bottom() - line - rise, row.width() - wide, line)
     write(painter, unit, one.unit, theme.font("body"), theme.color("text_dim"))
+    if one.bar:
+        thick = theme.px(3)
+        bar = QRect(box.left(), row.bottom() + 1 + thick, max(1, round(share * box.width())), thick)
+        painter.fillRect(bar, theme.color(one.colour))
+        row.setBottom(row.bottom() + _bar(view))
     for index, text in enumerate(lines):
         spot = QRect(box.left(), row.bottom() + 1 + index * (line + 1), box.width(), line + 1)
         write(painter, spot, text, small, theme.color("text_faint"))
