@@ -227,7 +227,10 @@ def trouble(
     return None
 
 
-def what_if(settings: LiveSettings) -> str:
-    """What simulated acceptance means, with its rates."""
+def what_if(settings: LiveSettings, runner: str = "") -> str:
+    """What simulated acceptance means, with its rates. `runner`: as in `Ready`."""
     rates = " ".join(_share(rate) for rate in settings.simulated_acceptance)
-    return f"drafts are kept at {rates} by position, right or wrong: the text is meaningless, the times are real"
+    told = f"drafts are kept at {rates} by position, right or wrong: the text is meaningless, the times are real"
+    if runner == "cuda":
+        told += ", with one cost that no other draft has here: logits are copied to the host, which decides"
+    return told

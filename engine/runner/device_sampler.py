@@ -6,8 +6,8 @@ verify.py), and one array of results comes back, copied while the host does some
 ending tokens are on the device besides, for a pass that is launched before the host knows them.
 
 Penalties are taken there too, on a copy, so that who looks at the logits afterwards sees the model's own. What asks for
-logits on the host anyway is left to the host's sampler, and `why_host` says why: a rule other than the exact one. Beams
-and what a view looks at never come here. Rows are decided in groups, so that memory has a bound whatever the batch is.
+logits on the host anyway is left to the host's sampler: a rule other than the exact one. Beams and what a view looks at
+never come here. Rows are decided in groups, so that memory has a bound whatever the batch is.
 """
 
 from __future__ import annotations
@@ -157,7 +157,6 @@ class DeviceSampler(Sampler):
     ):
         super().__init__(vocabulary)
         self.device = device
-        self.why_host = ""  # the last batch was decided by the host's sampler
         kernels = device.type == "cuda" if kernels is None else kernels
         self._weigh: Callable[..., None] = sample.row_weights if kernels else sample.row_weights_reference
         self._verify: Callable[..., None] = verify.verify if kernels else verify.verify_reference
@@ -172,7 +171,6 @@ class DeviceSampler(Sampler):
         return self._memory.bytes + self._up.bytes
 
     def sample(self, logits: torch.Tensor, rows: list[SampleRow], rule: ExactRule | None = None) -> list[Outcome]:
-        self.why_host = "" if rule is None else f"{type(rule).__name__} decides of drafts"
         if rule is not None or not rows:
             return super().sample(logits, rows, rule)
         return self.launch(logits, rows).outcomes()

@@ -196,15 +196,18 @@ def test_the_stepper_and_the_likeliest_tokens_see_the_models_own_numbers(model):
             ]
 
 
-def test_a_rule_of_its_own_is_the_hosts_and_why_is_told(model):
+def test_a_rule_of_its_own_is_the_hosts(model, monkeypatch):
     runner = device(model)
-    served(engine_on(runner, settings(draft_length=3, simulated_acceptance=(0.8,))), [KINDS[1]])
-    sampler = runner.sampler
+    engine = engine_on(runner, settings(draft_length=3, simulated_acceptance=(0.8,)))
+    launched, launch = [], runner.sampler.launch
+    monkeypatch.setattr(runner.sampler, "launch", lambda logits, rows: launched.append(rows) or launch(logits, rows))
+    assert served(engine, [KINDS[1]]).drafts and not launched
     logits, rows = torch.randn(2, V), [SampleRow(drafts=[1], temperature=1.0)]
-    sampler.sample(logits, rows, SimulatedRule((0.5,)))
-    assert sampler.why_host == "SimulatedRule decides of drafts"
-    assert_same(sampler.sample(logits, rows), Sampler(V).sample(logits, rows))
-    assert sampler.why_host == ""
+    rule = SimulatedRule((0.5,))
+    assert_same(runner.sampler.sample(logits, rows, rule), Sampler(V).sample(logits, rows, rule))
+    assert not launched
+    assert_same(runner.sampler.sample(logits, rows), Sampler(V).sample(logits, rows))
+    assert launched == [rows]
 
 
 # --- groups, so that memory has a bound ---

@@ -160,4 +160,10 @@ def test_a_draft_that_never_fits_is_told_with_a_remedy():
 
 def test_a_what_if_tells_its_rates():
     settings = LiveSettings(simulated_acceptance=(0.9, 0.8))
-    assert ".90 .80 by position" in draft_words.what_if(settings)
+    told = draft_words.what_if(settings, "cpu")
+    assert ".90 .80 by position" in told and told.endswith("the times are real")
+
+
+def test_on_a_gpu_a_what_if_says_that_the_host_decides():
+    told = draft_words.what_if(LiveSettings(simulated_acceptance=(0.8,)), "cuda")
+    assert told.endswith("logits are copied to the host, which decides")

@@ -114,5 +114,5 @@ def _loud(context: ViewContext, settings: LiveSettings, figures: Payoff) -> tupl
     if mirror.alternation.refused:
         return "Can't measure", mirror.alternation.refused, "danger"
     if settings.simulated_acceptance:
-        return draft_words.SIMULATED, draft_words.what_if(settings), "simulated"
+        return draft_words.SIMULATED, draft_words.what_if(settings, ready.runner if ready else ""), "simulated"
     return None
