@@ -24,6 +24,7 @@ from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
 from engine.collector import YOUNG_OF_FRAMES, keep_out_of_steps
 from engine.config import EngineConfig
+from engine.heap import give_back
 from engine.records import Message, Ready
 from ui.contracts import WorkloadSettings
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 ARRIVAL_TICK = 0.05  # s; arrivals are late by at most this, far under one step's queueing
+TIDY_EVERY = 60.0  # s; the heap of a busy window grew by 10 MiB between two of these at most
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Session:
             return INTERRUPTED
         arrivals = asyncio.ensure_future(self._arrive(until))
         arrivals.add_done_callback(lambda _: closed.set())  # `until` failed: nobody else would ever close the window
+        tidying = asyncio.ensure_future(self._tidy())
         self.window.show()
         try:
             await closed.wait()  # and nothing between: once the application quits, its loop has one more turn
@@ -114,6 +117,7 @@ class Session:
                 arrivals.result()
         finally:
             arrivals.cancel()
+            tidying.cancel()
         return INTERRUPTED if self._interrupted else 0
 
     async def _arrive(self, until) -> None:
@@ -132,6 +136,11 @@ class Session:
             before = now
             if until is not None and until(self):
                 self.window.close()
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_EVERY)
+            give_back()
 
     def _build_window(self):
         from ui.window import Window

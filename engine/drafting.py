@@ -12,7 +12,6 @@ from collections.abc import Sequence as Rows
 import torch
 
 from engine.config import LiveSettings, SettingRefused
-from engine.memory import give_back
 from engine.records import Timing
 from engine.runner.base import Runner
 from engine.runner.batch import ScheduledRow
@@ -61,9 +60,7 @@ class Drafting:
         """`proposer`: as `made` of these settings."""
         if proposer is not self.proposer:
             self._lengths.renew(settings.draft_method)
-        held, self.settings, self.proposer = self.bytes, settings, proposer
-        if held != self.bytes:
-            give_back()
+        self.settings, self.proposer = settings, proposer
 
     @property
     def bytes(self) -> int:

@@ -64,15 +64,6 @@ def plainly(error: BaseException) -> str:
     return first.rpartition("DefaultCPUAllocator: ")[2] or "the system gave no more"
 
 
-def give_back() -> None:
-    """Hand freed memory back to the system where the allocator keeps it (glibc): after a model is loaded that is
-    a quarter of a GiB, which would otherwise count as resident for good."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(ctypes.c_size_t(0))
-
-
 # --- Linux ---
 
 

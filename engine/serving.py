@@ -22,6 +22,7 @@ from engine.config import Limit, LiveSettings, SettingRefused
 from engine.drafting import Drafting
 from engine.formulas import blocks_for
 from engine.group import Group
+from engine.heap import give_back
 from engine.host_pool import HostPool
 from engine.overlap import Flight
 from engine.pool_memory import Copier, acquire, release
@@ -206,6 +207,7 @@ class Serving:
         release(self.runner, new)
         resized = (new.kv_blocks, new.block_size, new.swap_blocks) != (old.kv_blocks, old.block_size, old.swap_blocks)
         if resized or held != self._drafting.bytes:
+            give_back()
             self._memory_at = 0  # told at once: there may be no step for long
         return new
 

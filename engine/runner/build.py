@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.config import Dtype, EngineConfig
-from engine.memory import Resident, give_back, plainly, ran_out, resident
+from engine.heap import give_back
+from engine.memory import Resident, plainly, ran_out, resident
 from engine.model.cache import Progress, no_progress
 from engine.model.packed_weights import packed_bytes, read_packed
 from engine.model.problem import ModelProblem
