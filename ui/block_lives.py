@@ -26,6 +26,7 @@ block with the same hash is findable again. `again` counts from the eviction unt
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,23 +70,28 @@ class Measure:
     def __init__(self) -> None:
         self._seconds, self._steps = Samples(KEPT), Samples(KEPT)
         self._counts = np.zeros(log_bins.BINS, np.int64)
-        self._later: list[tuple[int, NDArray, NDArray, NDArray]] = []
+        self._later: list[tuple[int, int, NDArray, NDArray, NDArray]] = []
 
-    def add(self, clock: int, ns: NDArray, steps: NDArray, seqs: NDArray) -> None:
-        if len(ns):
-            self._later.append((clock, ns, steps, seqs))
-            if len(self._later) >= LATER:
-                self._catch_up()
+    def add(self, step: int, clock: int, steps: NDArray, clocks: NDArray, seqs: NDArray) -> None:
+        """What began at these steps and clocks ends now; it doesn't count where the beginning is UNKNOWN."""
+        self._later.append((step, clock, steps, clocks, seqs))
+        if len(self._later) >= LATER:
+            self._catch_up()
 
     def _catch_up(self) -> None:
         if not self._later:
             return
-        clocks, ns, steps, seqs = zip(*self._later, strict=True)
+        *ends, steps, clocks, seqs = zip(*self._later, strict=True)
         self._later = []
-        clock = np.repeat(clocks, [len(each) for each in ns])
-        seconds, whose = np.concatenate(ns) / SECOND, np.concatenate(seqs)
+        began, began_clock, whose = np.concatenate(steps), np.concatenate(clocks), np.concatenate(seqs)
+        step, clock = np.repeat(ends, [len(each) for each in steps], axis=1)
+        known = began != UNKNOWN
+        if not known.all():
+            began, began_clock, whose = began[known], began_clock[known], whose[known]
+            step, clock = step[known], clock[known]
+        seconds = (clock - began_clock) / SECOND
         self._seconds.extend(clock, seconds, whose)
-        self._steps.extend(clock, np.concatenate(steps), whose)
+        self._steps.extend(clock, step - began, whose)
         self._counts += log_bins.count(seconds)
 
     @property
@@ -112,6 +118,26 @@ class Measure:
         return self.seconds.count
 
 
+# What is known of a block. Together, as an event concerns nearly all of it: it is one place in memory, not eleven.
+_BLOCK = np.dtype(
+    [
+        ("born_clock", "i8"),
+        ("touch_clock", "i8"),
+        ("hash", "u8"),  # 0: not findable
+        ("born", "i4"),
+        ("touch", "i4"),
+        ("owner", "u4"),
+        ("maker", "u4"),
+        ("reuses", "u4"),
+        ("filled", "u2"),
+        ("refcount", "u2"),
+        ("state", "u1"),
+    ],
+    align=True,
+)
+_WHOLE = np.dtype((np.void, _BLOCK.itemsize))  # as bytes: numpy copies structures field by field
+
+
 class BlockLives:
     """
     Attributes:
@@ -119,8 +145,8 @@ class BlockLives:
         idle, unused: before an eviction, since the last touch and since the last owner let go.
         gap: between two touches. again: from an eviction until the same contents were there again.
         events: what happened to each block.
-        born, born_clock, maker: of each block, when its life began (UNKNOWN: not seen) and for whom.
-        reuses: touches since then.
+        state, born, born_clock, maker, reuses: of each block: as in records.BLOCK; when its life began (UNKNOWN: not
+            seen), and for whom; touches since then.
     """
 
     def __init__(self) -> None:
@@ -131,6 +157,26 @@ class BlockLives:
         self._gone: OrderedDict[int, tuple[int, int, int]] = OrderedDict()  # hash → block, step, clock
         self._most_gone = KEPT_GONE
         self.start(0)
+
+    @property
+    def state(self) -> NDArray[np.uint8]:
+        return self._blocks["state"]
+
+    @property
+    def born(self) -> NDArray[np.int32]:
+        return self._blocks["born"]
+
+    @property
+    def born_clock(self) -> NDArray[np.int64]:
+        return self._blocks["born_clock"]
+
+    @property
+    def maker(self) -> NDArray[np.uint32]:
+        return self._blocks["maker"]
+
+    @property
+    def reuses(self) -> NDArray[np.uint32]:
+        return self._blocks["reuses"]
 
     def keep(self, share: float) -> None:
         """Hold only this share of what is usually kept."""
@@ -143,31 +189,17 @@ class BlockLives:
     def start(self, num_blocks: int) -> None:
         """Another engine's pool, empty. What was counted stays."""
         self._gone.clear()
-        self._lay_out(num_blocks)
-
-    def _lay_out(self, num_blocks: int) -> None:
-        self.state = np.zeros(num_blocks, np.uint8)
-        self._hash = np.zeros(num_blocks, np.uint64)  # 0: not findable
-        self._filled = np.zeros(num_blocks, np.uint16)
-        self._refcount = np.zeros(num_blocks, np.uint16)
-        self._owner = np.full(num_blocks, NONE, np.uint32)
-        self.maker = np.full(num_blocks, NONE, np.uint32)
-        self.born = np.full(num_blocks, UNKNOWN, np.int32)
-        self.born_clock = np.full(num_blocks, UNKNOWN, np.int64)
-        self._touch = np.full(num_blocks, UNKNOWN, np.int32)
-        self._touch_clock = np.full(num_blocks, UNKNOWN, np.int64)
-        self.reuses = np.zeros(num_blocks, np.uint32)
-        self._place = np.zeros(num_blocks, np.int32)  # within `_entries` alone
+        self._blocks = _empty(num_blocks)
 
     def follow(self, frame: Keyframe) -> None:
         """Begin anew from a keyframe that doesn't follow on what was seen: whoever lives was born unseen."""
         self.start(len(frame.state))
-        self.state[:] = np.frombuffer(frame.state, np.uint8)
-        self._filled[:] = np.frombuffer(frame.filled, "<u2")
-        self._refcount[:] = np.frombuffer(frame.refcount, "<u2")
-        self._owner[:] = np.frombuffer(frame.owner, "<u4")
+        self._blocks["state"] = np.frombuffer(frame.state, np.uint8)
+        self._blocks["filled"] = np.frombuffer(frame.filled, "<u2")
+        self._blocks["refcount"] = np.frombuffer(frame.refcount, "<u2")
+        self._blocks["owner"] = np.frombuffer(frame.owner, "<u4")
         sealed = unpack(frame.sealed, SEAL)
-        self._hash[sealed["block"].astype(np.intp)] = sealed["hash"]
+        self._blocks["hash"][sealed["block"].astype(np.intp)] = sealed["hash"]
 
     def step(self, record: StepRecord) -> None:
         self._take(record, record.step, record.cache)
@@ -177,7 +209,7 @@ class BlockLives:
 
     @property
     def nbytes(self) -> int:
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+        return self._blocks.nbytes
 
     # --- within ---
 
@@ -195,122 +227,162 @@ class BlockLives:
         if record.sealed:
             self._seals(unpack(record.sealed, SEAL), step, clock)
 
+    def _of(self, blocks: NDArray) -> NDArray:
+        """A copy of what is known of them, (len(blocks)) of _BLOCK."""
+        return self._blocks.view(_WHOLE).take(blocks).view(_BLOCK)
+
+    def _put(self, blocks: NDArray, known: NDArray) -> None:
+        """The way back."""
+        self._blocks.view(_WHOLE)[blocks] = known.view(_WHOLE)
+
+    def _within(self, entries: NDArray) -> NDArray:
+        """Without those whose block a smaller pool let go of."""
+        blocks, size = entries["block"], len(self._blocks)
+        return entries if not len(blocks) or blocks.max() < size else entries[blocks < size]
+
     def _entries(self, entries: NDArray, step: int, clock: int) -> None:
         """What the prefix cache did, in order: of each block one entry at a time."""
-        entries = entries[entries["block"] < len(self.state)]
+        entries = self._within(entries)
         while len(entries):
-            order = np.arange(len(entries))
-            self._place[entries["block"]] = order
-            if (self._place[entries["block"]] == order).all():  # none of them twice
+            if len(set(entries["block"].tolist())) == len(entries):
                 now, entries = entries, entries[:0]
             else:
                 first = np.sort(np.unique(entries["block"], return_index=True)[1])
                 now, entries = entries[first], np.delete(entries, first)
             out = now["kind"] == EVICTED_ENTRY
-            self._evict(now[out], step, clock)
-            self._reuse(now[~out], step, clock)
+            if out.all():
+                self._evict(now, step, clock)
+            else:
+                self._evict(now[out], step, clock)
+                self._reuse(now[~out], step, clock)
 
     def _evict(self, entries: NDArray, step: int, clock: int) -> None:
         if not len(entries):
             return
-        blocks, owners = entries["block"].astype(np.intp), entries["owner"]
-        self._end(self.lifetime, blocks, owners, step, clock)
-        known = self._touch[blocks] != UNKNOWN
-        seen = blocks[known]
-        self.idle.add(clock, clock - self._touch_clock[seen], step - self._touch[seen], owners[known])
-        self.unused.add(clock, entries["ns"].astype(np.int64), entries["steps"], owners)
-        self.events.add(step, clock, EVICTED, blocks, entries["seq"], owners, entries["ns"])
-        for block, known_by in zip(blocks.tolist(), self._hash[blocks].tolist(), strict=True):
-            if known_by:
-                self._gone[known_by] = block, step, clock
-                self._gone.move_to_end(known_by)
+        blocks, seqs, owners = entries["block"].astype(np.intp), entries["seq"], entries["owner"]
+        ns = entries["ns"].astype(np.int64)
+        old = self._of(blocks)
+        self.lifetime.add(step, clock, old["born"], old["born_clock"], owners)
+        self.idle.add(step, clock, old["touch"], old["touch_clock"], owners)
+        self.unused.add(step, clock, step - entries["steps"].astype(np.int64), clock - ns, owners)
+        self.events.add(step, clock, EVICTED, blocks, seqs, owners, ns)
+        self._remember(old["hash"].tolist(), blocks.tolist(), step, clock)
+        new = old.copy()
+        new["hash"] = 0
+        new["state"], new["filled"], new["refcount"], new["owner"] = USED, 0, 1, seqs
+        self._begin(blocks, new, seqs, step, clock)
+        self._put(blocks, new)
+
+    def _remember(self, hashes: list[int], blocks: list[int], step: int, clock: int) -> None:
+        """What could be found in these blocks is gone."""
+        for known in self._gone.keys() & hashes:  # now they are the latest
+            del self._gone[known]
+        self._gone.update(zip(hashes, zip(blocks, repeat(step), repeat(clock)), strict=False))
+        self._gone.pop(0, None)  # of blocks that couldn't be found
         while len(self._gone) > self._most_gone:
             self._gone.popitem(last=False)
-        self._hash[blocks] = 0
-        self.state[blocks], self._filled[blocks], self._refcount[blocks] = USED, 0, 1
-        self._owner[blocks] = entries["seq"]
-        self._begin(blocks, entries["seq"], step, clock)
 
     def _reuse(self, entries: NDArray, step: int, clock: int) -> None:
-        if not len(entries):
-            return
-        blocks, hit = entries["block"].astype(np.intp), entries["kind"] == HIT
-        known = self._touch[blocks] != UNKNOWN
-        seen = blocks[known]
-        self.gap.add(clock, clock - self._touch_clock[seen], step - self._touch[seen], entries["owner"][known])
-        self._touch[blocks], self._touch_clock[blocks] = step, clock
-        self.reuses[blocks] += 1
+        blocks, hit, owners = entries["block"].astype(np.intp), entries["kind"] == HIT, entries["owner"]
+        known = self._of(blocks)
+        self.gap.add(step, clock, known["touch"].copy(), known["touch_clock"].copy(), owners)
+        known["touch"], known["touch_clock"] = step, clock
+        known["reuses"] += 1
         for kind, which in ((REUSED, hit), (SHARED, ~hit)):
             some = entries[which]
             self.events.add(step, clock, kind, blocks[which], some["seq"], some["owner"], some["ns"])
-        self.state[blocks[hit]], self._owner[blocks[hit]] = USED, entries["seq"][hit]
-        self._refcount[blocks] = np.where(hit, 1, self._refcount[blocks] + 1)
+        known["state"][hit], known["owner"][hit] = USED, entries["seq"][hit]
+        known["refcount"] = np.where(hit, 1, known["refcount"] + 1)
+        self._put(blocks, known)
 
     def _changes(self, change: NDArray, step: int, clock: int, forked: bool) -> None:
-        """Final values of blocks, after what the prefix cache did. Where sequences forked, a block may live on though
+        """Final values of blocks, after what the prefix cache did."""
+        change = self._within(change)
+        blocks, state, filled = change["block"].astype(np.intp), change["state"], change["filled"]
+        known = self._of(blocks)
+        # nearly all of them: its owner wrote into it
+        same = (known["state"] == USED) & (state == USED) & (known["owner"] == change["owner"])
+        same &= filled >= known["filled"]
+        if not same.all():
+            rest = np.flatnonzero(~same)
+            some = known.take(rest)
+            self._turn(change.take(rest), blocks[rest], some, step, clock, forked)
+            known.view(_WHOLE)[rest] = some.view(_WHOLE)
+        known["state"], known["filled"] = state, filled
+        known["refcount"], known["owner"] = change["refcount"], change["owner"]
+        self._put(blocks, known)
+
+    def _turn(self, change: NDArray, blocks: NDArray, known: NDArray, step: int, clock: int, forked: bool) -> None:
+        """Lives that end and begin with these changes, into `known`. Where sequences forked, a block may live on though
         its only holder left, or though it holds less than before."""
-        change = change[change["block"] < len(self.state)]
-        blocks, state, owner = change["block"].astype(np.intp), change["state"], change["owner"]
-        was, had = self.state[blocks], self._owner[blocks]
+        state, owner, was, had = change["state"], change["owner"], known["state"], known["owner"]
         # let go of and given away again in between: fewer tokens than before, another owner of what only one had held,
         # or in use without a hit
-        alone = (self._refcount[blocks] <= 1) & (not forked)
+        alone = (known["refcount"] <= 1) & (not forked)
         anew = (owner != had) & (state == USED) & ((was == CACHED) | alone)
         if not forked:
-            anew |= change["filled"] < self._filled[blocks]
+            anew |= change["filled"] < known["filled"]
         anew &= (was != FREE) & (state != FREE)
         gone = ((was != FREE) & (state == FREE)) | anew
         fresh = ((was == FREE) & (state != FREE)) | anew
         if gone.any():
-            ended = blocks[gone]
-            self._end(self.freed, ended, had[gone], step, clock)
-            self.events.add(step, clock, FREED, ended, had[gone], had[gone])
-            self.born[ended] = self._touch[ended] = UNKNOWN
+            ended, whose = known[gone], had[gone]
+            self.freed.add(step, clock, ended["born"], ended["born_clock"], whose)
+            self.events.add(step, clock, FREED, blocks[gone], whose, whose)
+            known["born"][gone] = known["touch"][gone] = UNKNOWN
         if fresh.any():
-            self._begin(blocks[fresh], owner[fresh], step, clock)
+            begun = known[fresh]
+            self._begin(blocks[fresh], begun, owner[fresh], step, clock)
+            known[fresh] = begun
         left = (state == CACHED) & ((was == USED) | fresh)
         if left.any():
             self.events.add(step, clock, LET_GO, blocks[left], owner[left], owner[left])
-        self.state[blocks], self._filled[blocks] = state, change["filled"]
-        self._refcount[blocks], self._owner[blocks] = change["refcount"], owner
 
     def _seals(self, entries: NDArray, step: int, clock: int) -> None:
         """Which blocks can be found now; whose contents had been evicted before, is told where that was."""
-        found = [(self._gone.pop(key), seq) for key, seq in zip(entries["hash"].tolist(), entries["seq"].tolist(),
-                 strict=True) if key in self._gone]  # fmt: skip
-        if found:
-            places, seqs = zip(*found, strict=True)
-            blocks, steps, clocks = (np.array(column) for column in zip(*places, strict=True))
-            self.again.add(clock, clock - clocks, step - steps, np.array(seqs, np.uint32))
-            self.events.add(step, clock, AGAIN, blocks, np.array(seqs, np.uint32), NONE, clock - clocks)
-        everything = np.flatnonzero(entries["block"] == NONE)
-        if len(everything):
-            self._hash[:] = 0
-            entries = entries[everything[-1] + 1 :]
-        entries = entries[entries["block"] < len(self.state)]
-        self._hash[entries["block"].astype(np.intp)] = entries["hash"]
+        if not self._gone.keys().isdisjoint(hashes := entries["hash"].tolist()):
+            self._again(hashes, entries["seq"], step, clock)
+        if entries["block"].max() >= len(self._blocks):
+            everything = np.flatnonzero(entries["block"] == NONE)
+            if len(everything):
+                self._blocks["hash"] = 0
+                entries = entries[everything[-1] + 1 :]
+            entries = self._within(entries)
+        self._blocks["hash"][entries["block"].astype(np.intp)] = entries["hash"]
 
-    def _begin(self, blocks: NDArray, seqs: NDArray, step: int, clock: int) -> None:
-        self.born[blocks] = self._touch[blocks] = step
-        self.born_clock[blocks] = self._touch_clock[blocks] = clock
-        self.maker[blocks], self.reuses[blocks] = seqs, 0
+    def _again(self, hashes: list[int], seqs: NDArray, step: int, clock: int) -> None:
+        """The same contents are there again; told once where several blocks hold them now."""
+        found = [(place, *self._gone.pop(key)) for place, key in enumerate(hashes) if key in self._gone]
+        places, blocks, steps, clocks = np.array(found, np.int64).T
+        self.again.add(step, clock, steps, clocks, seqs[places])
+        self.events.add(step, clock, AGAIN, blocks, seqs[places], NONE, clock - clocks)
+
+    def _begin(self, blocks: NDArray, known: NDArray, seqs: NDArray, step: int, clock: int) -> None:
+        """Into `known`, what is to be known of the blocks."""
+        known["born"] = known["touch"] = step
+        known["born_clock"] = known["touch_clock"] = clock
+        known["maker"], known["reuses"] = seqs, 0
         self.events.add(step, clock, TAKEN, blocks, seqs, NONE)
-
-    def _end(self, measure: Measure, blocks: NDArray, owners: NDArray, step: int, clock: int) -> None:
-        known = self.born[blocks] != UNKNOWN
-        seen = blocks[known]
-        measure.add(clock, clock - self.born_clock[seen], step - self.born[seen], owners[known])
 
     def _resize(self, num_blocks: int, step: int, clock: int) -> None:
         """A pool of another size. What lay beyond a smaller end is gone."""
-        size = len(self.state)
+        old, size = self._blocks, len(self._blocks)
         if num_blocks == size:
             return
         beyond = np.flatnonzero(self.state[num_blocks:] != FREE) + num_blocks
-        self._end(self.freed, beyond, self._owner[beyond], step, clock)
-        self.events.add(step, clock, FREED, beyond, self._owner[beyond], self._owner[beyond])
-        old = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        self._lay_out(num_blocks)
+        if len(beyond):
+            ended = old[beyond]
+            self.freed.add(step, clock, ended["born"], ended["born_clock"], ended["owner"])
+            self.events.add(step, clock, FREED, beyond, ended["owner"], ended["owner"])
+        self._blocks = _empty(num_blocks)
         kept = min(size, num_blocks)
-        for name, value in old.items():
-            getattr(self, name)[:kept] = value[:kept]
+        self._blocks[:kept] = old[:kept]
+
+
+def _empty(num_blocks: int) -> NDArray:
+    blocks = np.zeros(num_blocks, _BLOCK)
+    for name in ("owner", "maker"):
+        blocks[name] = NONE
+    for name in ("born", "born_clock", "touch", "touch_clock"):
+        blocks[name] = UNKNOWN
+    return blocks

@@ -388,9 +388,10 @@ def test_memory_stays_bounded() -> None:
     lives = BlockLives()
     lives.start(400_000)
     assert lives.nbytes < 24 << 20
-    blocks = np.arange(3_000, dtype=np.intp)
-    for step in range(100):
-        lives._begin(blocks, blocks.astype(np.uint32), step, step * SECOND)
-        lives._end(lives.freed, blocks, blocks.astype(np.uint32), step + 1, (step + 1) * SECOND)
+    for step in range(101):
+        change = np.zeros(3_000, r.BLOCK)
+        change["block"], change["owner"], change["refcount"] = np.arange(3_000), step, 1
+        change["state"], change["filled"] = r.USED, 4 - step % 2 * 3  # others' now, and fewer tokens in every second
+        lives._changes(change, step, step * SECOND, False)
     assert len(lives.freed.seconds) == 50_000 and lives.freed.total == 300_000 == lives.freed.counts.sum()
     assert len(lives.events) == block_events.KEPT

@@ -167,7 +167,8 @@ class LivesView(PaintedView):
         settings = self.context.cursor.state.settings
         cache = settings is None or settings.prefix_cache
         if figure.key == "lifetime":
-            alive = int(np.count_nonzero(lives.state != FREE))
+            live = self.context.mirror.live
+            alive = live.used + live.cached
             return f"no block's contents have gone yet: {explain.count(alive, 'block')} live on"
         if figure.key == "idle":
             if not cache:
