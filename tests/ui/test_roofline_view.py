@@ -195,6 +195,22 @@ def test_the_verdict_is_the_largest_of_all_words(qtbot, served, monkeypatch, siz
     assert sum(text in values and size == drawn[0][0] for size, text in drawn) == (role == "headline")  # one, beside it
 
 
+def test_where_there_is_hardly_room_what_binds_is_said_whole(qtbot, served, monkeypatch):
+    from ui.paint import labels
+
+    drawn = []
+    monkeypatch.setattr(
+        "ui.views.roofline.write",
+        lambda painter, rect, text, font, *rest: drawn.append((text, rect.width(), labels.advance(font, text))),
+    )
+    for wide, whole in ((520, False), (1200, True)):
+        view = show(qtbot, RooflineView(served.context()), wide, 130)
+        drawn.clear()
+        view.grab()
+        text, room, width = drawn[0]
+        assert text == (view.told if whole else view._verdict[0]) and width <= room
+
+
 def test_bars_compare_what_one_stream_gets_with_its_ceiling(view):
     most, each = (one for one in figures(view, view.shown) if one.bar)
     stream = view.shown.stream

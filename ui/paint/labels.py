@@ -15,6 +15,9 @@ LEFT, CENTER, RIGHT = 0.0, 0.5, 1.0  # share of the spare width that goes before
 # Texts remembered, in two halves: a screenful of running numbers. What wasn't painted since the younger half began goes
 # with the older one, so that no frame has to shape all of its text again. Each takes about 3 KB.
 _KEPT = 4_000
+# of an empty panel: from which width and height on, pixels at text scale 1, what is missing and what would bring it are
+# written so large
+_EMPTY = ((720, 240, "headline", "brand"), (380, 130, "brand", "body"))
 _Texts = dict[tuple[str, str], tuple[int, QStaticText]]
 _young: _Texts = {}
 _old: _Texts = {}
@@ -96,12 +99,22 @@ def paragraph(painter: QPainter, rect: QRect, text: str, font: QFont, color: QCo
 
 
 def empty(painter: QPainter, area: QRect, theme: Theme, headline: str, hint: str) -> None:
-    """The middle of an empty panel: what is missing, and what would bring it."""
-    step = metrics(theme.font("body")).height()
-    lines = QRect(area.left(), area.center().y() - step * 3 // 2, area.width(), step + theme.px(4))
-    write(painter, lines, headline, theme.font("strong"), theme.color("text_dim"), CENTER)
-    rest = QRect(area.left(), lines.bottom() + theme.px(2), area.width(), max(0, area.bottom() - lines.bottom()))
-    paragraph(painter, rest, hint, theme.font("small"), theme.color("text_faint"), CENTER)
+    """The middle of an empty panel: what is missing, and what would bring it, the larger the panel is."""
+    wide, high, px = area.width(), area.height(), theme.px
+    head, body, most = "strong", "small", wide
+    for wanted, least, *roles in _EMPTY:
+        if wide >= px(wanted) and high >= px(least) and advance(theme.font(roles[0]), headline) <= wide:
+            (head, body), most = roles, px(wanted)
+            break
+    title, step = metrics(theme.font(head)).height(), metrics(theme.font(body)).lineSpacing()
+    column = min(wide, most)  # lines longer than that are read badly
+    room = max(1, (high - title - px(6)) // step)
+    tall = title + px(6) + step * min(room, len(wrap(hint, theme.font(body), column)))
+    top = area.top() + max(0, (high - tall) // 2)
+    write(painter, QRect(area.left(), top, wide, title), headline, theme.font(head), theme.color("text"), CENTER)
+    below = top + title + px(6)
+    rest = QRect(area.left() + (wide - column) // 2, below, column, max(0, area.bottom() + 1 - below))
+    paragraph(painter, rest, hint, theme.font(body), theme.color("text_dim"), CENTER)
 
 
 def wrap(text: str, font: QFont, width: int) -> list[str]:

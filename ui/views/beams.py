@@ -17,8 +17,13 @@ from ui.views.beams_grid import BeamsGrid, shown
 from ui.views.beams_list import BeamsList, Line, lines_of
 from ui.views.painted import PaintedView
 
-HINT_OF_SAMPLES = "Send a prompt with more than one sample: its lanes appear here as they part."
-HINT = "Send a prompt with more than one sample, or with beams: its lanes appear here as they part."
+HINT_OF_SAMPLES = (
+    "Under Requests choose more than one sample, such as ×4, and send a prompt: its lanes appear here as they part."
+)
+HINT = (
+    "Under Requests choose more than one sample, such as ×4, or beams, and send a prompt: its lanes appear here as "
+    "they part."
+)
 
 
 class BeamsView(PaintedView):

@@ -143,9 +143,8 @@ class LatencyView(PaintedView):
         head = QRect(inner.left(), inner.top(), inner.width(), self._head_height())
         self._draw_targets(painter, head)
         if self._is_empty():
-            self.draw_empty(
-                painter, inner, "No latency yet", "Figures come with the first tokens of the first request."
-            )
+            hint = "How long requests wait for their tokens is told here from the first token on."
+            self.draw_empty(painter, inner, "No latency yet", hint)
             return
         assert shown is not None
         if self._ttft.isVisibleTo(self):

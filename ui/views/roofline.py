@@ -120,7 +120,10 @@ class RooflineView(PaintedView):
         returns where it ends."""
         theme, left = self.theme, inner.left()
         assert self.shown is not None
-        told, rest = self._verdict if inner.height() >= theme.px(LOW) else (self.told, "")
+        told, rest = self._verdict
+        if inner.height() < theme.px(LOW):
+            whole = self.advance(self.told, "body") <= inner.width() - theme.px(40)
+            told, rest = self.told if whole else told, ""
         role = self._role(inner, told)
         font, step = theme.font(role), self.line(role)
         if self.shown.here is not None:

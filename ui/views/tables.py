@@ -246,7 +246,7 @@ class TablesArea(QAbstractScrollArea):
                 self._paint_header(painter, columns)
                 self._paint_card(painter)
             else:
-                hint = "A row appears here for every request that runs or waits."
+                hint = "A row appears here for every request that runs or waits: send one, or let them arrive."
                 empty(painter, self.viewport().rect(), self._theme, "No sequence now", hint)
 
         painting(self.viewport(), draw, self.failed.emit)
