@@ -65,5 +65,5 @@ def missing(state: EngineState) -> tuple[str, str]:
         )
     return (
         "No full block yet",
-        f"A block can be found once all its {state.block_size} tokens are computed: any prompt longer than that.",
+        f"What prompts share appears here, from the first one of more than {state.block_size} tokens on.",
     )

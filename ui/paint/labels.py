@@ -109,7 +109,11 @@ def empty(painter: QPainter, area: QRect, theme: Theme, headline: str, hint: str
     title, step = metrics(theme.font(head)).height(), metrics(theme.font(body)).lineSpacing()
     column = min(wide, most)  # lines longer than that are read badly
     room = max(1, (high - title - px(6)) // step)
-    tall = title + px(6) + step * min(room, len(wrap(hint, theme.font(body), column)))
+    lines = len(wrap(hint, theme.font(body), column))
+    even = advance(theme.font(body), hint) * 9 // max(1, 8 * lines)
+    if lines > 1 and len(wrap(hint, theme.font(body), even)) == lines:  # no word stands alone in the last one
+        column = even
+    tall = title + px(6) + step * min(room, lines)
     top = area.top() + max(0, (high - tall) // 2)
     write(painter, QRect(area.left(), top, wide, title), headline, theme.font(head), theme.color("text"), CENTER)
     below = top + title + px(6)
