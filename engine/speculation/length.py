@@ -233,15 +233,11 @@ class _Options:
         none = found = _Option(0, 0, float(self.plain), verify[0])
         highest = none.tokens - rate * (none.time - (spared[0] if spared else 0.0))
         for limit in self._limits:
-            drafted, tokens = 0, float(self.plain)
-            for loss, _, depth in self._order:
-                if depth > limit:
-                    continue
-                drafted += 1
+            start, each = drafting.line(limit) if drafting is not None else (0.0, 0.0)
+            tokens = float(self.plain)
+            for drafted, loss in enumerate([loss for loss, _, depth in self._order if depth <= limit], 1):
                 tokens -= loss
-                time = verify[drafted]
-                if drafting is not None:
-                    time += drafting.expected(limit, drafted)
+                time = verify[drafted] + (start + each * drafted)
                 value = tokens - rate * (time - spared[drafted] if spared else time)
                 if value > highest:
                     highest, found = value, _Option(limit, drafted, tokens, time)

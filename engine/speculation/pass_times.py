@@ -136,5 +136,10 @@ class DraftTimes:
 
     def expected(self, deepest: int, tokens: int) -> float:
         """ms, of drafts as `learn` has them; none of no token."""
+        start, each = self.line(deepest)
+        return start + each * tokens if tokens else 0.0
+
+    def line(self, deepest: int) -> tuple[float, float]:
+        """ms of drafts that deep: before their tokens, and for each."""
         fixed, depth, each = self._prices
-        return fixed + depth * deepest + each * tokens if tokens else 0.0
+        return fixed + depth * deepest, each
