@@ -47,7 +47,7 @@ def test_late_steps_are_told_of_a_pace_alone() -> None:
     assert unpaced["simulated_hidden_ratio"] == 1 and unpaced["simulated_open_frames_per_s"] == 60
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=20)
 def test_all_arms_are_measured_and_a_frozen_window_wakes_to_a_gap_and_is_right() -> None:
     words = "--engines", "simulated", "--blocks", "20000", "--sequences", "32"
     with Watched(overhead._job("simulated", arguments(*words), (1600, 1000))) as watched:

@@ -83,7 +83,7 @@ def test_bad_words_are_refused(words):
         soak.run(parser.parse_args(words))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=100)
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_short_soak_finds_nothing_that_grows():

@@ -45,7 +45,7 @@ def test_each_scale_has_its_figures_and_the_largest_is_recounted(qapp, capsys) -
     assert (large["recounted"], large["equal"], large["picture_pixels_wrong"]) == (2, 2, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=25)
 def test_at_scale_the_window_is_what_the_engines_structures_are(qapp, capsys) -> None:
     words = ["--blocks", "100000", "--sequences", "128", "--steps", "200", "--seconds", "1",
              "--recounts", "3", "--json"]  # fmt: skip

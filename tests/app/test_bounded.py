@@ -24,7 +24,7 @@ from tests.support.fake_texts import LetterTexts
 from tests.ui.test_mirror_engine import disturb
 from ui.mirror import Mirror
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=20)
 V = 8
 SHARE = 0.005  # of the window's usual histories: 250 steps, 50 requests, 1 MB of the past
 

@@ -14,7 +14,7 @@ from engine import records as r
 from engine.client import EngineClient
 from engine.config import EngineConfig, LiveSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow(seconds=35), pytest.mark.timeout(300)]
 GREEDY, DRAWN = r.Sampling(temperature=0.0), r.Sampling(temperature=0.8, top_p=0.9, top_k=40, min_p=0.01, seed=1)
 KINDS = {
     "greedy": {"sampling": GREEDY},

@@ -102,7 +102,7 @@ class User:
         self._client.send(kind(id=self._client.next_id(), **fields))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
 def test_mirror_equals_the_real_childs_structures_for_2000_steps_and_in_the_past(tmp_path: Path) -> None:
     model = str(make_directory(tmp_path))
     client = EngineClient(

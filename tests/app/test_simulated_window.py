@@ -13,7 +13,7 @@ from tests.support.live_window import LiveWindow
 from ui import simulated
 from ui.contracts import WorkloadSettings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=15)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_the_engine_refuses_to_be_watched_in_words(live):
 def test_a_story_that_needs_probabilities_ends_with_the_reason(live):
     window = live.window
     place = next(i for i, line in enumerate(live.stories.listed) if "beams" in line.key)
-    window.tell_story(place)
+    window.telling.begin(place)
     live.pump(lambda: live.stories.shown is not None and live.stories.shown.stage == "failed", 60)
     shown = live.stories.shown
     assert "no probabilities to search by" in f"{shown.caption} {shown.note} {shown.verdict}"
-    window.close_story()
+    window.telling.close()

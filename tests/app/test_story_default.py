@@ -14,7 +14,7 @@ from app.story import as_object, play, show_table
 from engine.config import EngineConfig, LiveSettings
 from engine.formulas import blocks_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=10)
 STORIES = {story.key: story for story in script.load()[0]}
 BEFORE = LiveSettings(max_batch=5, token_budget=96, draft_length=2)
 DECODED, PREFILLED = 80.0, 250.0  # tokens/s: a tenth and a seventh of what two quiet cores of a Xeon do

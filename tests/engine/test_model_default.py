@@ -15,8 +15,8 @@ from engine.runner.build import build_runner
 from tests.support import oracle, tiny_models
 from tests.support.paged import Driven, Driver
 
-# in one process, which also makes the references, since it has transformers' model; early, since others wait for them
-pytestmark = [pytest.mark.slow(seconds=90), pytest.mark.xdist_group("transformers"), pytest.mark.timeout(600)]
+# early: it makes the references too, since it has transformers' model, and others wait for them
+pytestmark = [pytest.mark.slow(seconds=90), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
