@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction, QActionGroup
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QMenuBar, QWidget
 
 from ui.explain import count, size
-from ui.story_menu import add_stories
+from ui.story_menu import TITLE, add_stories
 from ui.theme import SCALES
 from ui.transport import SPEEDS
 
@@ -37,7 +37,7 @@ def build(bar: QMenuBar, window: Window) -> None:
     _view(bar.addMenu("&View"), window)
     _engine(bar.addMenu("&Engine"), window)
     if window.context.stories.listed:
-        add_stories(bar.addMenu("&Stories"), window)
+        add_stories(bar.addMenu(TITLE), window)
     help_menu = bar.addMenu("&Help")
     _add(help_menu, "Keys and mouse\t?", window.help.toggle)
 
@@ -92,8 +92,8 @@ def _engine(menu: QMenu, window: Window) -> None:
         _add(slow, f"{speed.label}   {speed.meaning}", lambda s=speed: window.transport.slow(s))
     menu.addSeparator()
     _add(menu, "Abort all requests", window.abort_all)
-    unload = _add(menu, "Unload", window.unload)
-    restart = _add(menu, "Restart", window.restart)
+    unload = _add(menu, "Unload", window.lifecycle.unload)
+    restart = _add(menu, "Restart", window.lifecycle.restart)
 
     def follow() -> None:
         pause.setText("Resume\tSpace" if window.transport.paused else "Pause\tSpace")

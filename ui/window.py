@@ -10,13 +10,12 @@ from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QPoint, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QMainWindow, QMenuBar, QVBoxLayout
 
-from engine.config import Dtype
-from engine.records import Abort, Stop
-from ui import cores, layout, menus, simulated
+from engine.records import Abort
+from ui import cores, layout, menus, simulated, story_menu
 from ui.banner import Banner
 from ui.changes import Kinds
 from ui.clock import FrameClock, FrameStats
@@ -29,11 +28,13 @@ from ui.frame import Frame
 from ui.glyphs import window_icon
 from ui.help import HelpOverlay
 from ui.labels import Pill
+from ui.lifecycle import Lifecycle
 from ui.mirror import Mirror
 from ui.root import Root
 from ui.selection import Selection
 from ui.shortcuts import Keyboard, is_input
 from ui.story_strip import StoryStrip
+from ui.telling import CURVES, Telling
 from ui.theme import SCALES, Name, Theme
 from ui.timeline import Timeline
 from ui.topbar import TopBar
@@ -52,6 +53,7 @@ class Window(QMainWindow):
     Attributes:
         mirror, cursor, selection, theme: what the views read. frame: runs once a frame. frames: what frames cost.
         deck: the docks. controls, topbar, timeline, banner, story, help: the parts around it.
+        lifecycle: ends and starts the engine. telling: begins and ends stories.
     """
 
     def __init__(
@@ -83,7 +85,6 @@ class Window(QMainWindow):
         self.transport = Transport(source, self.mirror)
         self._dress()
         self._build(views)
-        self.frame = Frame(self.context, self.deck, self)
         self.clock = FrameClock(self.frame.run, self)
         self._cores = cores.cores()
         self._connect()
@@ -142,53 +143,12 @@ class Window(QMainWindow):
         if (dock := self.deck.docks.get("requests")) is not None:
             dock.view.check()
 
-    def tell_story(self, place: int) -> None:
-        """Begin a story by its place in the list, unless one goes on."""
-        stories = self.context.stories
-        if place < len(stories.listed) and not (stories.shown and stories.shown.going):
-            self.close_story()
-            self.mirror.alternation.end(self.context.source)  # a story's settings are its own
-            self.cursor.live()
-            stories.start(stories.listed[place].key)
-
-    def close_story(self) -> None:
-        """Put the result away, and its curves."""
-        self.context.stories.close()
-        if self.deck.filled == "story":
-            self.fill("story")
-
-    def list_stories(self) -> None:
-        """The menu of stories, in the middle of the window."""
-        menu = next((a.menu() for a in self.menu_bar.actions() if a.text() == "&Stories"), None)
-        if menu is not None:
-            size = menu.sizeHint()
-            middle = self.rect().center() - QPoint(size.width() // 2, size.height() // 2)
-            menu.popup(self.mapToGlobal(middle))
-
-    def rebuild(self, form: Dtype) -> None:
-        self.context.unload.forget()
-        self.context.source.rebuild(form)
-        self.frame.mark(Kinds.SOURCE)
-
-    def unload(self) -> None:
-        """End the engine, and tell what came back of what it held."""
-        probe = self.context.probe
-        self.context.unload.begin(probe.host(), probe.latest())
-        self.context.source.send(Stop(id=self.context.source.next_id()))
-        self.frame.mark(Kinds.SOURCE)
-
-    def restart(self) -> None:
-        self.context.unload.forget()
-        self.context.source.restart()
-        self.frame.mark(Kinds.SOURCE)
-
     # --- building ---
 
     def _build(self, views: Sequence[type[View]] | None) -> None:
         if views is None:
             from ui.views.catalog import VIEWS as views
         self.setMinimumSize(*_SMALLEST)
-        self._story_over = False  # its end was seen
         self._root = Root(self.theme, self)
         self.topbar = TopBar(self.context, self.transport, self._root)
         self.banner = Banner(self.theme, self.mirror, self.context.source, self.context.unload, self._root)
@@ -196,6 +156,9 @@ class Window(QMainWindow):
         self.story = StoryStrip(self.theme, self.context.stories, self.transport, self._root)
         # without a parent: a QMainWindow that is given one makes itself a window of its own
         self.deck = Deck(self.theme, [view(self.context) for view in views])
+        self.frame = Frame(self.context, self.deck, self)
+        self.lifecycle = Lifecycle(self.context, self.frame.mark)
+        self.telling = Telling(self.context, self.deck, self)
         self.timeline = Timeline(self.context, self._root)
         self.past, self.badge = Pill(self.theme, "mark", "strong"), Pill(self.theme, "measured")
         self._middle = QHBoxLayout()
@@ -219,10 +182,11 @@ class Window(QMainWindow):
         self.theme.changed.connect(self._restyle)
         self.selection.changed.connect(lambda: self.frame.mark(Kinds.SELECTION))
         self.cursor.listeners.append(self._cursor_moved)
-        self.banner.restart_wanted.connect(self.restart)
-        self.controls.rebuild_wanted.connect(self.rebuild)
-        self.story.curves_wanted.connect(lambda: self.fill("story"))
-        self.story.close_wanted.connect(self.close_story)
+        self.banner.restart_wanted.connect(self.lifecycle.restart)
+        self.controls.rebuild_wanted.connect(self.lifecycle.rebuild)
+        for teller in (self.story, self.telling):
+            teller.curves_wanted.connect(lambda: self.fill(CURVES))
+        self.story.close_wanted.connect(self.telling.close)
         self.timeline.live_wanted.connect(self.cursor.live)
         self.controls.workload.changed.connect(lambda: self.frame.mark(Kinds.SETTINGS))
         for dock in self.deck.docks.values():
@@ -245,8 +209,8 @@ class Window(QMainWindow):
                 "beams": lambda: self.fill("beams"),
                 "roofline": lambda: self.fill("roofline"),
                 "calculator": lambda: self.fill("calculator"),
-                "story": self.tell_story,
-                "stories": self.list_stories,
+                "story": self.telling.begin,
+                "stories": lambda: story_menu.popup(self),
                 "next": self.context.stories.skip,
                 "leave": self.context.stories.leave,
                 "full_screen": self.toggle_full_screen,
@@ -314,7 +278,7 @@ class Window(QMainWindow):
         """What goes on whether or not it is seen, with every frame that collects."""
         mirror = self.mirror
         mirror.alternation.tick(self.context.source, mirror.settings, mirror.last_step, mirror.acks)
-        self._look_after_unloading()
+        self.lifecycle.tend()
         share = cores.frame_share(mirror.ready, mirror.status, self._cores)
         self.clock.pace(share, self.isVisible() and not self.isMinimized())
 
@@ -325,7 +289,8 @@ class Window(QMainWindow):
             self.badge.set(*self.topbar.badge.content())
         self.topbar.refresh(numbers)
         if self.story.refresh():
-            self._story_changed()
+            self.frame.mark(Kinds.SOURCE)  # its curves are drawn again
+            self.telling.look()
         if hints:
             self.controls.refresh(kinds)
             self.banner.refresh()
@@ -334,24 +299,9 @@ class Window(QMainWindow):
         if not self.cursor.is_live:
             self._say_past()
 
-    def _look_after_unloading(self) -> None:
-        unload = self.context.unload
-        if unload.begun and not unload.done and self.context.source.state in ("ended", "dead"):
-            unload.look(self.context.probe.host(), self.context.probe.latest())
-            self.frame.mark(Kinds.SOURCE | Kinds.MEMORY)
-
     def _failed(self, view: View, error: Exception) -> None:
         # not from within the paint event: the notice changes the layout
         QTimer.singleShot(0, self, lambda: self.frame.failed(view, error))
-
-    def _story_changed(self) -> None:
-        """Its curves are drawn again; the end of one brings them in sight, once."""
-        self.frame.mark(Kinds.SOURCE)
-        shown = self.context.stories.shown
-        over = shown is not None and shown.stage == "over"
-        if over and not self._story_over and self.deck.filled != "story":
-            QTimer.singleShot(0, self, lambda: self.fill("story"))  # not in the middle of a frame
-        self._story_over = over
 
     def tell_failure(self, view: View, error: Exception) -> None:
         self.banner.say(f"{view.title} could not be drawn ({type(error).__name__}: {error})", "danger")

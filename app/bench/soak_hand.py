@@ -211,6 +211,6 @@ class Hand:
     def _story(self, now: float) -> None:
         window, stories = self._session.window, self._session.stories
         if stories.shown is None and stories.listed:
-            window.tell_story(self._rng.randrange(len(stories.listed)))
+            window.telling.begin(self._rng.randrange(len(stories.listed)))
             self._later(now + 6, stories.leave)
-            self._later(now + 12, window.close_story)
+            self._later(now + 12, window.telling.close)

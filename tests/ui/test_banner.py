@@ -131,7 +131,7 @@ def test_unloading_ends_the_engine_and_tells_what_came_back(qtbot):
         HostMemory(own=0, available=1_309 * mib),
     )
     object.__setattr__(h.window.context, "probe", probe)
-    h.window.unload()
+    h.window.lifecycle.unload()
     assert len(h.sent(Stop)) == 1
     h.frame()
     banner = h.window.banner

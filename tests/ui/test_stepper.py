@@ -310,7 +310,7 @@ def test_a_running_engine_keeps_space(qtbot, live):
 
 def test_another_engine_starts_from_nothing(qtbot, live):
     press(qtbot, live, Qt.Key.Key_Right)
-    live.window.restart()
+    live.window.lifecycle.restart()
     live.frame(3)
     assert live.view.stepper.walk is None and live.window.mirror.verification is None
 
