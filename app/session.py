@@ -24,7 +24,7 @@ from app.workload.arrivals import PoissonWorkload
 from app.workload.prompts import PromptSet
 from engine.collector import YOUNG_OF_FRAMES, keep_out_of_steps
 from engine.config import EngineConfig
-from engine.heap import give_back
+from engine.heap import Tidy
 from engine.records import Message, Ready
 from ui.contracts import WorkloadSettings
 
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 ARRIVAL_TICK = 0.05  # s; arrivals are late by at most this, far under one step's queueing
-TIDY_EVERY = 60.0  # s; the heap of a busy window grew by 10 MiB between two of these at most
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,6 @@ class Session:
             return INTERRUPTED
         arrivals = asyncio.ensure_future(self._arrive(until))
         arrivals.add_done_callback(lambda _: closed.set())  # `until` failed: nobody else would ever close the window
-        tidying = asyncio.ensure_future(self._tidy())
         self.window.show()
         try:
             await closed.wait()  # and nothing between: once the application quits, its loop has one more turn
@@ -117,13 +115,13 @@ class Session:
                 arrivals.result()
         finally:
             arrivals.cancel()
-            tidying.cancel()
         return INTERRUPTED if self._interrupted else 0
 
     async def _arrive(self, until) -> None:
-        before = time.monotonic()
+        before, tidy = time.monotonic(), Tidy()
         while True:
             await asyncio.sleep(ARRIVAL_TICK)
+            tidy.turn()
             now = time.monotonic()
             try:
                 if self.window.serving:  # ready, and neither paused nor in slow motion
@@ -136,11 +134,6 @@ class Session:
             before = now
             if until is not None and until(self):
                 self.window.close()
-
-    async def _tidy(self) -> None:
-        while True:
-            await asyncio.sleep(TIDY_EVERY)
-            give_back()
 
     def _build_window(self):
         from ui.window import Window

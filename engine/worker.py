@@ -22,6 +22,7 @@ from engine import records as r
 from engine.collector import keep_out_of_steps
 from engine.compile_log import CompileLog
 from engine.config import EngineConfig, SettingRefused
+from engine.heap import Tidy
 from engine.loop import OWN, Loop, Steps
 from engine.memory import ran_out
 from engine.model.problem import ModelProblem
@@ -92,6 +93,7 @@ def serve(commands: Connection, records: Connection, config: bytes, build: Build
 
 def run(loop: Loop, inbox: SimpleQueue[r.Command]) -> None:
     """The step loop: everything in the inbox, then a step; wait in the inbox when none is due."""
+    tidy = Tidy()
     while not loop.stopped:
         pause = loop.idle_for()
         if pause != 0:
@@ -105,6 +107,7 @@ def run(loop: Loop, inbox: SimpleQueue[r.Command]) -> None:
                 return
             pause = 0
         loop.turn()
+        tidy.turn()
 
 
 def _begin(config: bytes, build: Builder, outbox: Outbox) -> Loop:

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from engine import heap
+from engine.heap import Tidy
+
 # in a process of its own: what else a heap holds decides where chunks come to lie
 SCRIPT = """
 from engine.heap import give_back
@@ -28,3 +31,13 @@ def test_holes_in_the_heap_are_given_back():
     before, after = map(int, told.stdout.split())
     assert before <= 2  # of itself the allocator gives back nothing
     assert after >= 18  # of 31 MiB of holes, what whole pages of them are
+
+
+def test_it_is_tidied_every_now_and_then(monkeypatch):
+    gave, now = [], [0.0]
+    monkeypatch.setattr(heap, "give_back", lambda: gave.append(now[0]))
+    tidy = Tidy(every=60, clock=lambda: now[0])
+    for at in (0.0, 30.0, 59.9, 60.0, 60.1, 119.9, 150.0, 209.9, 210.0):
+        now[0] = at
+        tidy.turn()
+    assert gave == [60.0, 150.0, 210.0]
