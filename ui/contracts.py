@@ -186,7 +186,7 @@ class Stories(Protocol):
 
     @property
     def shown(self) -> StoryShown | None:
-        """The story that goes on, or the last one's result until it is closed; else None."""
+        """The story that goes on, or the last one's result until it is closed or put away; else None."""
 
     def start(self, key: str) -> None:
         """Begin a story; a result that is still there goes. Nothing happens while another goes on."""
@@ -195,7 +195,7 @@ class Stories(Protocol):
         """Go on at once where only a caption is waited for."""
 
     def leave(self) -> None:
-        """End it now: its requests are aborted, the settings in force before come back."""
+        """End it now: its requests are aborted, the settings in force before come back. While they do, put it away."""
 
     def close(self) -> None:
         """Forget the result of one that is over."""

@@ -93,11 +93,13 @@ class StoryStrip(QFrame):
         self.next.setVisible(shown.going and not gone)
         self.next.setEnabled(shown.stage == "telling" and not paused)
         self.curves.setVisible(bool(shown.panels))
-        self.leave.setText("Leave" if shown.going else "Close")
+        restoring = shown.stage == "restoring"
+        self.leave.setText("Leave" if shown.going and not restoring else "Close")
         tip = "End it now; the settings from before come back (L)" if shown.going else "Put the result away"
+        if restoring:
+            tip = "Put it away; the settings from before come back all the same (L)"
         self.leave.setToolTip(tip)
         self.leave.setAccessibleName(tip)
-        self.leave.setEnabled(shown.stage != "restoring")
         return True
 
     def _leave(self) -> None:

@@ -44,4 +44,6 @@ class Telling(QObject):
         over = shown is not None and shown.stage == "over"
         if over and not self._over and self._deck.filled != CURVES:
             QTimer.singleShot(0, self, self.curves_wanted.emit)  # not in the middle of a frame
+        elif shown is None and self._deck.filled == CURVES:  # they went with it
+            QTimer.singleShot(0, self, self.close)
         self._over = over

@@ -77,6 +77,7 @@ class Player:
         self._owed: dict[str, Value] = {}  # settings to be given back
         self._own: set[int] = set()  # requests of its that may be alive
         self._skipped = False
+        self._away = False  # put away before the settings are back
         self._shown: StoryShown | None = None
         self._shown_at = -REFRESH
         self._stale = True
@@ -88,11 +89,15 @@ class Player:
         return self._play is not None
 
     def start(self, story: Story) -> None:
-        if self.going:
-            return
+        if self._play is not None:
+            if not self._away:
+                return
+            self._play.close()  # what it still owes is given back after this one
+        else:
+            self._arrivals.hold()
+        self._away = False
         self.story, self.results, self._part = story, Results(story), 0
         self.caption = self.note = self.verdict = ""
-        self._arrivals.hold()
         self._play = self._whole(story)
         self._go()
 
@@ -101,7 +106,9 @@ class Player:
         self._go()
 
     def leave(self) -> None:
-        if self.going and self.stage != "restoring":
+        if self.going and self.stage == "restoring":
+            self._away = True  # an engine that is gone or silent takes its time, and nobody has to look on
+        elif self.going:
             self._end_with(f"Left “{self._told.title}” before its end.", left=True)
 
     def close(self) -> None:
@@ -135,7 +142,7 @@ class Player:
 
     @property
     def shown(self) -> StoryShown | None:
-        if self.story is None:
+        if self.story is None or self._away:
             return None
         now = self._now or 0.0
         if self._shown is None or (self._stale and (not self.going or now - self._shown_at >= REFRESH)):
@@ -156,6 +163,7 @@ class Player:
                 yield from self._tell(story.phase[index].after)
         self.verdict = self._measured.verdict()
         yield from self._restore()
+        self._away = False
         self._finish("over", self.verdict)
 
     def _clear(self) -> Generator[None, None, None]:
@@ -171,8 +179,8 @@ class Player:
         False when the engine went before that, which ends a story that has begun."""
         story, settings = self._told, self._engine.settings
         assert settings is not None
-        if not index and not self._owed:  # an engine started again has what was in force by then
-            self._owed = {key: getattr(settings, key) for key in sorted(story.touched)}
+        if not index:  # an engine started again has what was in force by then: what is owed already stays
+            self._owed = {key: getattr(settings, key) for key in sorted(story.touched)} | self._owed
         if not story.phase[index].keep_cache and not (yield from self._change({"prefix_cache": False})):
             return False
         return (yield from self._change(story.settings_of(index, settings.block_size)))
@@ -275,10 +283,12 @@ class Player:
             try:
                 yield from self._restore()
             except _Trouble as trouble:
+                self._away = False
                 self._finish("failed", f"{words} {trouble}" if str(trouble) != words else words)
                 return
+            away, self._away = left or self._away, False
             self._finish("failed", words)
-            if left:
+            if away:
                 self.close()
 
         if self._play is not None:

@@ -267,6 +267,56 @@ def test_a_dead_engine_ends_it_and_the_next_one_gets_the_settings_back():
     assert stage.player.stage == "failed" and not changed(stage)
 
 
+def test_while_the_engine_is_dead_it_can_be_put_away_and_the_settings_come_back_all_the_same():
+    stage = Stage()
+    stage.player.start(story())
+    stage.until(lambda: stage.player.stage == "running")
+    settings = stage.engine.settings
+    stage.player.take([r.Died(reason="a test")])
+    shown = stage.player.shown
+    assert shown.stage == "restoring" and shown.panels and shown.progress[0] >= 0  # what was measured stays
+    stage.player.leave()
+    assert stage.player.shown is None and stage.arrivals.held
+    stage.turn(3)
+    stage.engine.config = msgspec.structs.replace(stage.engine.config, settings=settings)
+    stage.engine.restart()
+    stage.until(lambda: not stage.player.going)
+    assert stage.player.shown is None and not changed(stage) and not stage.arrivals.held
+
+
+def test_another_may_follow_one_that_was_put_away_and_gives_back_for_both():
+    stage = Stage()
+    first = story()
+    stage.player.start(first)
+    stage.until(lambda: stage.player.stage == "running")
+    settings = stage.engine.settings
+    stage.player.take([r.Died(reason="a test")])
+    stage.player.start(first)  # it is still shown
+    assert stage.player.stage == "restoring"
+    stage.player.leave()
+    stage.player.start(msgspec.structs.replace(story(), settings={"max_batch": 2}))
+    assert stage.player.shown.caption == "Waiting for the engine." and stage.arrivals.held
+    stage.engine.config = msgspec.structs.replace(stage.engine.config, settings=settings)
+    stage.engine.restart()
+    stage.until(lambda: not stage.player.going)
+    assert stage.player.stage == "over" and not changed(stage) and not stage.arrivals.held
+
+
+def test_put_away_it_still_tells_that_the_settings_could_not_be_brought_back():
+    stage = Stage()
+    stage.player.start(story())
+    stage.until(lambda: stage.player.stage == "running")
+    settings = stage.engine.settings
+    stage.player.take([r.Died(reason="a test")])
+    stage.player.leave()
+    assert stage.player.shown is None
+    stage.player._owed = stage.player._owed | {"max_context": 100_000}
+    stage.engine.config = msgspec.structs.replace(stage.engine.config, settings=settings)
+    stage.engine.restart()
+    stage.until(lambda: not stage.player.going)
+    assert "could not be brought back" in stage.player.shown.caption and stage.player.shown.stage == "failed"
+
+
 def test_an_engine_started_again_in_between_ends_it():
     stage = Stage()
     stage.player.start(story())

@@ -89,6 +89,22 @@ def test_a_story_whose_engine_died_while_paused_offers_nothing_to_go_on_with(qtb
     assert strip._head._state(stories.shown)[0].startswith("once the engine runs again")
 
 
+def test_while_the_settings_come_back_it_can_be_put_away(qtbot, h, stories):
+    press(qtbot, h, Qt.Key.Key_1)
+    h.window.mirror.apply(Died(reason="The engine was killed."))
+    stories.show(panels=panels(1), stage="restoring", caption="The engine stopped, and the story with it.")
+    h.frame()
+    strip = h.window.story
+    assert strip.leave.isEnabled() and strip.leave.text() == "Close" and strip.curves.isVisible()
+    assert "come back all the same" in strip.leave.toolTip()
+    qtbot.mouseClick(strip.curves, Qt.MouseButton.LeftButton)
+    h.frame(2)
+    assert h.window.deck.filled == "story"
+    qtbot.mouseClick(strip.leave, Qt.MouseButton.LeftButton)
+    h.frame(3)
+    assert "leave" in stories.asked and strip.isHidden() and h.window.deck.filled is None
+
+
 def test_the_end_brings_the_curves_once_and_close_puts_them_away(qtbot, h, stories):
     press(qtbot, h, Qt.Key.Key_1)
     assert not h.window.story.curves.isVisible()
