@@ -8,8 +8,8 @@ of the records isn't in them.
 from __future__ import annotations
 
 import argparse
-import json
 
+from app.bench.answer import answered
 from app.options import add_engine_options, engine_config, within
 
 EXAMPLES = """examples:
@@ -35,15 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
-    try:
-        result = measure(args)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words) is None else 0
 
 
 def measure(args: argparse.Namespace) -> dict:

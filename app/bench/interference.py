@@ -9,12 +9,12 @@ defaults, unless --set says otherwise.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 
+from app.bench.answer import answered
 from app.bench.load import NEWCOMER_TOKENS, SETTLED, LoadFailed, gaps, prompts
 from app.options import UsageError, add_engine_options, engine_config, within
 
@@ -39,15 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
-    try:
-        result = measure(args)
-    except (EngineFailed, LoadFailed) as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words, LoadFailed) is None else 0
 
 
 def measure(args: argparse.Namespace) -> dict:

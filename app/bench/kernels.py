@@ -8,8 +8,8 @@ card has, or multiplies in tf32, which would round float32. What was compiled be
 from __future__ import annotations
 
 import argparse
-import json
 
+from app.bench.answer import answered
 from app.options import UsageError
 
 EXAMPLES = """examples:
@@ -36,20 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
     if not args.compile:
         raise UsageError("--compile is missing: without a GPU kernels can be compiled, not timed")
     for target in args.targets:
         if target not in TARGETS:
             raise UsageError(f"--targets {target}: choose from {', '.join(map(str, TARGETS))}")
-    try:
-        result = measure(args)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 1 if result["faults"] else 0
+    result = answered(NAME, args, measure, _in_words)
+    return 1 if result is None or result["faults"] else 0
 
 
 def measure(args: argparse.Namespace) -> dict:

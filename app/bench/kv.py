@@ -14,6 +14,7 @@ import json
 from statistics import median
 
 from app.bench import kv_hit
+from app.bench.answer import answered
 from app.options import UsageError, add_engine_options, within
 
 EXAMPLES = """examples:
@@ -48,18 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
     _check(args)
-    try:
-        result = _summary(args, _rounds(args))
-        if args.model_too:
-            result |= kv_hit.measure(args, NAME)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words) is None else 0
+
+
+def measure(args: argparse.Namespace) -> dict:
+    """Raises EngineFailed."""
+    result = _summary(args, _rounds(args))
+    return result | kv_hit.measure(args, NAME) if args.model_too else result
 
 
 def _check(args: argparse.Namespace) -> None:

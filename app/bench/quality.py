@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from importlib.resources import as_file, files
 from typing import get_args
 
+from app.bench.answer import answered
 from app.options import UsageError, add_engine_options, engine_config, within
 from engine.config import Dtype
 
@@ -49,19 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
     if args.dtype != "auto":
         raise UsageError(f"--dtype {args.dtype}: the bench compares forms; name them with --forms {args.dtype}")
     if args.set:
         raise UsageError(f"--set {args.set[0]}: the bench chooses the settings itself")
-    try:
-        result = measure(args)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words) is None else 0
 
 
 def measure(args: argparse.Namespace) -> dict:

@@ -9,11 +9,11 @@ once more in float32, with drafts and without, and compared.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from itertools import product
 from statistics import median
 
+from app.bench.answer import answered
 from app.bench.drafted_load import NAME, PLAIN, Figures, Way, drive
 from app.options import UsageError, add_engine_options, engine_config, within
 
@@ -49,8 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
     if args.set:
         raise UsageError(f"--set {args.set[0]}: the bench chooses the settings itself")
     for gamma in args.gammas:
@@ -59,13 +57,7 @@ def run(args: argparse.Namespace) -> int:
         within("--batches", batch, 1, 64)
     within("--pairs", args.pairs, LEAST_PAIRS, 1000)
     within("--new-tokens", args.new_tokens, 8, CONTEXT // 2)
-    try:
-        result = measure(args)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words) is None else 0
 
 
 def measure(args: argparse.Namespace) -> dict:

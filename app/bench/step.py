@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from app.bench.answer import answered
 from app.options import UsageError, add_engine_options, engine_config, within
 
 EXAMPLES = """examples:
@@ -39,19 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from app.headless import EngineFailed, tell
-
     if args.device == "cuda":
         raise UsageError("--device cuda: the bench measures the CPU")
     if args.set:
         raise UsageError(f"--set {args.set[0]}: the bench chooses the settings itself")
-    try:
-        result = measure(args)
-    except EngineFailed as failure:
-        tell(NAME, str(failure))
-        return 1
-    print(json.dumps(result) if args.json else _in_words(result))
-    return 0
+    return 1 if answered(NAME, args, measure, _in_words) is None else 0
 
 
 def measure(args: argparse.Namespace) -> dict:
