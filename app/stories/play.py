@@ -171,7 +171,8 @@ class Player:
         self._say("clearing", "")
         while (busy := self._engine.busy) or not self._engine.up or self._engine.settings is None:
             many = f"{busy} request{'s that run' if busy != 1 else ' that runs'}"
-            self._say("clearing", f"Waiting for {many} to end first." if busy else "Waiting for the engine.")
+            waits = busy and self._engine.up  # of one that is gone nobody runs any more
+            self._say("clearing", f"Waiting for {many} to end first." if waits else "Waiting for the engine.")
             yield
 
     def _set(self, index: int) -> Generator[None, None, bool]:

@@ -331,6 +331,7 @@ def test_an_engine_that_goes_while_settings_are_asked_for_is_waited_for():
     stage = Stage()
     stage.player.start(story())
     assert stage.player.stage == "clearing" and stage.engine._commands, "it waits for an answer"
+    stage.player._engine.busy = 3  # so many ran when it went
     stage.player.take([r.Ended()])
     stage.turn(5)
     assert stage.player.stage == "clearing" and stage.player.caption == "Waiting for the engine."
