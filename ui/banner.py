@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.records import Loading, Notice, Refused
-from ui.contracts import Source
+from ui.contracts import SILENT, Source
 from ui.explain import size
 from ui.glyphs import Glyph, icon
 from ui.labels import as_plain
@@ -18,7 +18,6 @@ from ui.theme import Theme
 from ui.unload import Unload
 
 _INFO_STAYS = 12.0  # s: long enough to read twice; warnings stay until they are dismissed
-_SILENT = 4.0  # s: most steps take less, and who waits longer wants to know
 
 
 class Banner(QFrame):
@@ -101,7 +100,7 @@ class Banner(QFrame):
             self._show("The engine has ended. What was seen is kept.", "warning", restart=True)
         elif mirror.loading is not None or state == "starting":
             self._load(mirror.loading)
-        elif self._source.silence > _SILENT:
+        elif self._source.silence > SILENT:
             self._show(_silent(self._source.silence, mirror.ready.pid if mirror.ready else 0), "warning", restart=True)
         elif self._own:
             self._show(*self._own[0], dismiss=True)
@@ -119,16 +118,15 @@ class Banner(QFrame):
 
     def _notice(self) -> None:
         notices = self._mirror.notices
-        newest, more = notices[-1], self._unread() - 1
+        unread = {_words(one) for one in notices[-self._unread() :]}  # what is said again counts once
+        newest, more = notices[-1], len(unread) - 1
         if newest is not self._newest:
             self._newest, self._since = newest, monotonic()
         elif isinstance(newest, Notice) and newest.level == "info" and monotonic() - self._since > _INFO_STAYS:
             self._dismissed()
             return
-        if isinstance(newest, Refused):
-            text, token = f"Request {newest.number} was not taken: {newest.message}", "warning"
-        else:
-            text, token = newest.message, "warning" if newest.level == "warning" else "derived"
+        text = _words(newest)
+        token = "derived" if isinstance(newest, Notice) and newest.level != "warning" else "warning"
         if more > 0:
             text += f"  (and {more} more)"
         self._show(text, token, dismiss=True)
@@ -173,6 +171,10 @@ class Banner(QFrame):
         elif self._mirror.notices:
             self._last = self._mirror.notices[-1]
         self.refresh()
+
+
+def _words(told: Notice | Refused) -> str:
+    return f"Request {told.number} was not taken: {told.message}" if isinstance(told, Refused) else told.message
 
 
 def _silent(seconds: float, pid: int) -> str:

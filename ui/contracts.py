@@ -16,6 +16,7 @@ from engine.records import Command, Message, Request
 
 Provenance = Literal["measured", "derived", "simulated", "unavailable"]
 SourceState = Literal["starting", "ready", "ended", "dead"]
+SILENT = 4.0  # s of silence from which on it is told: most steps take less, and who waits longer wants to know
 
 
 class Source(Protocol):

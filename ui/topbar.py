@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy, QToolButton, QWidget
 
 from ui import figures, simulated
 from ui.context import ViewContext
+from ui.contracts import SILENT
 from ui.glyphs import Glyph, icon
 from ui.headline import HeadlineNumbers
 from ui.labels import MEANING, Elided, Pill
@@ -118,6 +119,8 @@ class TopBar(QFrame):
             return "paused", "warning"
         if self._transport.slowed:
             return "slow motion", "warning"
+        if source.silence > SILENT:
+            return "no answer", "warning"
         return "idle" if mirror.status.idle and not mirror.live.running else "running", source.provenance
 
     def _arrange(self) -> None:

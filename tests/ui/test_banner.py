@@ -79,6 +79,9 @@ def test_notices_and_refusals_are_counted_and_dismissed(qtbot):
     banner = h.window.banner
     assert banner.text.startswith("Request 9 was not taken: the prompt has 9,000 tokens")
     assert "1 more" in banner.text and "lowered to 300" in banner._label.toolTip()
+    h.source._queue += [Notice(message="the pool was lowered to 300 blocks")] * 3
+    h.frame()
+    assert banner.text == "the pool was lowered to 300 blocks  (and 1 more)"  # said again by an engine started again
     banner.dismiss.click()
     assert banner.text == ""
     h.source._queue.append(Notice(message="something else", level="info"))

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 
 from engine.records import Pause, Resume, SetDelay, StepOnce
 from tests.ui.window_harness import Harness
+from ui.contracts import SILENT
 from ui.figures import Headline, headline
 from ui.headline import FIGURES, HeadlineNumbers, texts
 from ui.theme import Theme
@@ -58,6 +59,12 @@ def test_nothing_in_the_bar_overlaps_or_is_cut(qtbot, size, scale):
 
 def test_badge_says_provenance_and_state(qtbot):
     h = Harness(qtbot)
+    assert h.window.topbar.badge.text() == "SIMULATED · running"
+    h.source.silence = SILENT + 1  # stopped from outside, or in a very long step
+    h.frame()
+    assert h.window.topbar.badge.text() == "SIMULATED · no answer" and "has not answered" in h.window.banner.text
+    h.source.silence = 0.0
+    h.frame()
     assert h.window.topbar.badge.text() == "SIMULATED · running"
     h.window.transport.toggle()
     h.frame()
