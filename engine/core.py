@@ -35,6 +35,7 @@ from engine.runner.batch import ScheduledRow, pack
 from engine.scheduler import Plan
 from engine.sequence import Sequence
 from engine.serving import Serving
+from engine.watch import Seen
 
 if TYPE_CHECKING:
     from engine.runner.launch import Launcher
@@ -172,8 +173,7 @@ class Engine(Serving):
             self.scheduler.preempt(self.scheduler.running[-1], "max_batch")
 
     def _end(self, flight: Flight, started: int) -> StepRecord:
-        plan, batch, budget, logits = flight.plan, flight.batch, flight.budget, flight.logits
-        asked = flight.asked
+        plan, batch, logits, asked = flight.plan, flight.batch, flight.logits, flight.asked
         try:
             if flight.pending is None:
                 decided = decide(self.sampler, logits, asked, self._drafting.q, self._drafting.rule)
@@ -192,6 +192,17 @@ class Engine(Serving):
         seen = self._watch.look(looked_at, [decided.outcomes[row.sequence.seq] for row in looked_at], logits)
         done = self._commit(plan, decided, sampled - self._held)
         self._shadows.see(done.rows, started - self._held, done.now)
+        record = self._record(flight, done, seen, wasted, started, sampled)
+        if batch:
+            timing = record.timing
+            self._auto.learn(work_of(batch), timing.total - timing.swap)  # copies say nothing of tokens
+            self._drafting.took(timing, len(batch.tokens), len(batch.logit_index))
+        return record
+
+    def _record(self, flight: Flight, done: Commit, seen: Seen, wasted: int, started: int, sampled: int) -> StepRecord:
+        """What the step changed, handed out once. `started`, `sampled`: monotonic ns, when it began and when its tokens
+        were decided."""
+        plan, batch, budget = flight.plan, flight.batch, flight.budget
         memory = self._sample_memory()
         blocks, tables, copies, host, events = self._drain(budget)
         sealed, sealed_text = self._prefixes.drain(events)
@@ -206,9 +217,6 @@ class Engine(Serving):
             sample=sampled - flight.forwarded,
             commit=self._monotonic() - sampled,
         )
-        if batch:
-            self._auto.learn(work_of(batch), timing.total - timing.swap)  # copies say nothing of tokens
-            self._drafting.took(timing, len(batch.tokens), len(batch.logit_index))
         return StepRecord(
             v=records.SCHEMA,
             step=self.last_step,

@@ -13,7 +13,6 @@ prompt in chunks is. Few tokens a pass take the kernels that decoding takes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig, LiveSettings
 from engine.formulas import blocks_for
+from engine.job import answer
 from engine.model.problem import ModelProblem
 from engine.model.store import resolve
 from engine.runner.base import Runner
@@ -203,13 +203,5 @@ def figures(of: Sequence[Scores], reference: Sequence[Scores]) -> dict[str, floa
     }
 
 
-def main() -> None:
-    try:
-        answer = run(msgspec.json.decode(sys.argv[1], type=Job))
-    except ModelProblem as problem:
-        answer = {"problem": str(problem)}
-    print(msgspec.json.encode(answer).decode())
-
-
 if __name__ == "__main__":
-    main()
+    answer(run, Job)

@@ -8,7 +8,6 @@ nothing beside them have none.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import msgspec
@@ -17,8 +16,8 @@ import torch
 
 from engine.config import EngineConfig, LiveSettings
 from engine.formulas import blocks_for
+from engine.job import answer
 from engine.likelihood import pass_of
-from engine.model.problem import ModelProblem
 from engine.model.store import resolve
 from engine.runner.base import Runner
 from engine.runner.batch import PackedBatch
@@ -72,13 +71,5 @@ def _last(batch: PackedBatch, count: int) -> PackedBatch:
     return batch
 
 
-def main() -> None:
-    try:
-        answer = run(msgspec.json.decode(sys.argv[1], type=Job))
-    except ModelProblem as problem:
-        answer = {"problem": str(problem)}
-    print(msgspec.json.encode(answer).decode())
-
-
 if __name__ == "__main__":
-    main()
+    answer(run, Job)

@@ -12,7 +12,6 @@ reading over as many bytes as a step reads, since a last cache of hundreds of me
 
 from __future__ import annotations
 
-import sys
 import time
 from statistics import median
 from typing import Any
@@ -27,8 +26,8 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.cpu.speed import read_bandwidth
 from engine.device_roof import products_per_s, products_per_token
+from engine.job import answer
 from engine.model.cache import no_progress
-from engine.model.problem import ModelProblem
 from engine.records import ROW, TOKEN, Request, Sampling, StepRecord, unpack
 from engine.runner.pooled import PooledRunner
 
@@ -141,13 +140,5 @@ def _median(rows: list[Parts]) -> Parts:
     return {name: median(row[name] for row in rows) for name in rows[0]}
 
 
-def main() -> None:
-    try:
-        answer = run(msgspec.json.decode(sys.argv[1], type=Job))
-    except ModelProblem as problem:
-        answer = {"problem": str(problem)}
-    print(msgspec.json.encode(answer).decode())
-
-
 if __name__ == "__main__":
-    main()
+    answer(run, Job)

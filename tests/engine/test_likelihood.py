@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from engine import likelihood
 from engine.config import EngineConfig, LiveSettings
+from engine.job import answer
 from engine.likelihood import Job, Scores, compare, figures, run, score, shares, windows
 from engine.model.problem import ModelProblem
 from engine.model.store import resolve
@@ -176,5 +177,5 @@ def test_as_a_process_it_answers_in_json(job: Job, monkeypatch, capsys, tmp_path
     lost = msgspec.structs.replace(job, config=EngineConfig(model=str(tmp_path / "gone")))
     for asked, key in ((job, "forms"), (lost, "problem")):
         monkeypatch.setattr(sys, "argv", ["likelihood", msgspec.json.encode(asked).decode()])
-        likelihood.main()
+        answer(run, Job)
         assert key in json.loads(capsys.readouterr().out)
