@@ -50,11 +50,6 @@ class Elided(QWidget):
             self._right = right
             self.update()
 
-    def set_token(self, token: str) -> None:
-        if token != self._token:
-            self._token = token
-            self.update()
-
     def sizeHint(self) -> QSize:
         metrics = self._metrics()
         return QSize(metrics.horizontalAdvance(self._text) + 2, metrics.height())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.runner.batch import Ints, PackedBatch
+from engine.runner.batch import PackedBatch
 
 CHOSEN = 16384  # tokens that one pass can choose, at most: a power of two over max_batch · (γ + 1)
 _ALIGNED = 4  # int32s; kernels read from addresses of 16 bytes on faster
@@ -108,7 +108,3 @@ def layout(tokens: int, rows: int, wanted: int) -> tuple[list[tuple[int, int]], 
 def ints_of(batch: PackedBatch) -> int:
     """What it takes, unpadded."""
     return layout(len(batch.tokens), len(batch.contexts), len(batch.logit_index))[1] + batch.tables.size
-
-
-def longest_row(row_starts: Ints) -> int:
-    return int(np.diff(row_starts).max())

@@ -34,14 +34,10 @@ class _Ground(NamedTuple):
 
 
 class PoolImage:
-    """
-    Attributes:
-        folding: how many blocks share a pixel; 1 = none.
-    """
+    """The picture of the pool's blocks, of which only what changed is drawn again."""
 
     def __init__(self, shades: Shades):
         self.shades = shades
-        self.folding = 1
         self._state: EngineState | None = None
         self._ranks = np.zeros(0, np.uint16)
         self._step = -1
@@ -69,7 +65,6 @@ class PoolImage:
         """The image of a window of the grid: blocks `selected` outlined, `chosen` and `pointed` marked."""
         state = self._state
         assert state is not None
-        self.folding = grid.fold
         if grid.width == grid.height == 1:
             return self._tiny(grid, window, selected, chosen, pointed)
         ranks = cell_image.window_of(self._ranks, grid, window)
