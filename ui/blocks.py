@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from engine import formulas
 from engine.records import BLOCK, CACHE, CACHED, COPY, EVICTED, FREE, NONE, USED, Keyframe, unpack
 
-_ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit", "copied", "source")
+ARRAYS = ("blocks_state", "refcount", "filled", "owner", "changed", "since", "before", "hit", "copied", "source")
 
 
 class Blocks:
@@ -49,7 +49,7 @@ class Blocks:
         kept = min(num_blocks, self.num_blocks)
         rest = {"blocks_state": FREE, "changed": step, "since": step}
         rest |= dict.fromkeys(("owner", "before", "source"), NONE)
-        for name in _ARRAYS:
+        for name in ARRAYS:
             old = getattr(self, name)
             new = np.full(num_blocks, rest.get(name, 0), old.dtype)
             new[:kept] = old[:kept]
@@ -76,7 +76,7 @@ class Blocks:
             np.frombuffer(frame.owner, "<u4"),
         )
         wrong = np.zeros(self.num_blocks, bool)
-        for name, column in zip(_ARRAYS[:4], theirs, strict=True):
+        for name, column in zip(ARRAYS[:4], theirs, strict=True):
             wrong |= getattr(self, name) != column
         differ = np.flatnonzero(wrong)
         self._put(differ, *[column[differ] for column in theirs], frame.step)
@@ -112,20 +112,19 @@ class Blocks:
 
     def take_part(self, whole: Blocks, blocks: NDArray[np.intp]) -> None:
         """Become a pool of these blocks of another one alone, in this order."""
-        for name in _ARRAYS:
+        for name in ARRAYS:
             setattr(self, name, getattr(whole, name)[blocks])
         places = {block: place for place, block in enumerate(blocks.tolist())}
         self.source = np.array([places.get(block, NONE) for block in self.source.tolist()], np.uint32)
         self.recount()
 
-    def own_blocks(self) -> None:
-        """Copy the arrays, so that nobody else's are changed."""
-        for name in _ARRAYS:
-            setattr(self, name, getattr(self, name).copy())
+    def blocks_since(self, step: int) -> NDArray[np.intp]:
+        """Those in which anything changed at this step or after it."""
+        return np.flatnonzero((self.changed >= step) | (self.hit >= step) | (self.copied >= step))
 
     @property
     def blocks_nbytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+        return sum(getattr(self, name).nbytes for name in ARRAYS)
 
     def _put(
         self, blocks: NDArray, state: NDArray, refcount: NDArray, filled: NDArray, owner: NDArray, step: int

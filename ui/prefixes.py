@@ -98,8 +98,12 @@ class Prefixes:
 
     def copy(self) -> Prefixes:
         """An independent copy."""
+        return self.copy_with(self.entries.copy())
+
+    def copy_with(self, entries: NDArray[np.object_]) -> Prefixes:
+        """A copy to which these belong."""
         twin = Prefixes(0)
-        twin.entries, twin.count, twin.use, twin.version = self.entries.copy(), self.count, self.use, self.version
+        twin.entries, twin.count, twin.use, twin.version = entries, self.count, self.use, self.version
         return twin
 
     @property

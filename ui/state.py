@@ -39,7 +39,7 @@ from engine.records import (
     Submitted,
     unpack,
 )
-from ui.blocks import Blocks
+from ui.blocks import ARRAYS, Blocks
 from ui.changes import Kinds
 from ui.host_blocks import HostBlocks
 from ui.prefixes import Prefixes
@@ -48,6 +48,7 @@ from ui.tables import Tables
 
 _ROW = struct.Struct("<IBIIIHHH")  # records.ROW: faster than numpy's tolist of all its columns
 assert _ROW.size == ROW.itemsize
+Pool = dict[str, NDArray]  # by attribute: one entry a block
 RECENT = 64  # finished sequences that stay visible: more than a screen of the longest list shows
 
 
@@ -337,16 +338,16 @@ class EngineState(Blocks):
 
     def copy(self) -> EngineState:
         """An independent copy."""
-        return self.copy_with(lambda info: info.copy())
+        return self.copy_with(lambda info: info.copy(), copied_pool(self.pool))
 
-    def copy_with(self, copied: Callable[[SequenceInfo], SequenceInfo]) -> EngineState:
-        """A copy whose sequences are made by `copied`."""
+    def copy_with(self, copied: Callable[[SequenceInfo], SequenceInfo], pool: Pool) -> EngineState:
+        """A copy whose sequences are made by `copied`, and to which these arrays belong."""
         twin = EngineState.__new__(EngineState)
         twin.__dict__.update(self.__dict__)
-        twin.own_blocks()
+        twin.__dict__.update({name: pool[name] for name in ARRAYS})
+        twin.prefixes = self.prefixes.copy_with(pool["entries"])
         twin.tables = self.tables.copy()
         twin.host = self.host.copy()
-        twin.prefixes = self.prefixes.copy()
         twin.sequences = {seq: copied(info) for seq, info in self.sequences.items()}
         twin.recent = {seq: copied(info) for seq, info in self.recent.items()}
         twin.shadows = self.shadows.copy()
@@ -354,11 +355,24 @@ class EngineState(Blocks):
         return twin
 
     @property
+    def pool(self) -> Pool:
+        """All arrays with an entry a block; not copied."""
+        return {name: getattr(self, name) for name in ARRAYS} | {"entries": self.prefixes.entries}
+
+    @property
+    def pool_nbytes(self) -> int:
+        """Bytes of these arrays."""
+        return self.blocks_nbytes + self.prefixes.nbytes
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of what a copy holds, about."""
+        """Bytes of what a copy holds beside them, about."""
         infos = len(self.sequences) + len(self.recent)
-        arrays = self.blocks_nbytes + self.tables.nbytes + self.host.nbytes + self.prefixes.nbytes
-        return arrays + infos * 600  # an info's slots and its share of numbers
+        return self.tables.nbytes + self.host.nbytes + infos * 600  # an info's slots and its share of numbers
+
+
+def copied_pool(pool: Pool) -> Pool:
+    return {name: array.copy() for name, array in pool.items()}
 
 
 def _discard(queue: list[int], seq: int) -> None:
