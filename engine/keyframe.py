@@ -25,6 +25,8 @@ def take_keyframe(
     memory: Memory | None,
     shadows: list[ShadowState],
 ) -> Keyframe:
+    """The whole state after `step`, at `clock` (ns, the engine's): time in proportion to the pool and to what the
+    sequences hold."""
     pool, running = scheduler.pool, scheduler.running
     waiting = sorted([*scheduler.waiting, *scheduler.unborn, *scheduler.shadows], key=lambda s: s.order)
     # who waits holds nothing, nor does a lane that runs again from its first token

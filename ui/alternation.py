@@ -64,6 +64,7 @@ class Alternation:
             self._turn("leaving", self._since)
 
     def tick(self, source: Source, settings: LiveSettings | None, step: int, acks: Mapping[int, Ack]) -> None:
+        """Once a frame: turn to the next stretch when this one has had its steps. `acks`: answers, by command."""
         if self._phase == "idle" or settings is None:
             return
         if source.state != "ready":  # what was asked is never answered; the next engine may start without drafts

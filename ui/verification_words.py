@@ -84,6 +84,7 @@ class Words:
 
 
 def words(walk: Walk) -> Words:
+    """Of the stage at which the walk stands."""
     told, stage = walk.told, walk.stage
     if stage.kind is Kind.DRAFT:
         return _draft(told)

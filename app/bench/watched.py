@@ -157,6 +157,7 @@ class Watched:
             self._process.send_signal(signal.SIGCONT)
 
     def measure(self, arm: str, seconds: float) -> Segment:
+        """The next `seconds` with the window as it is now, which `arm` names. Raises BenchFailed."""
         self.log.set_pace(self.period)  # what was late before is no fault of this arm's
         since, cpu = time.monotonic_ns(), self._cpu()
         time.sleep(seconds)

@@ -64,6 +64,7 @@ def open_planned(files: ModelFiles) -> Planned:
 
 
 def make_plan(c: ModelConfig) -> Plan:
+    """Where each weight of the model comes from, with the shapes (outputs, inputs) that the checkpoint must have."""
     q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
     plan: Plan = {
         "embedding": [("model.embed_tokens.weight", (c.vocabulary, c.hidden))],

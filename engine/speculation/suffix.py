@@ -79,6 +79,8 @@ class SuffixProposer(Lookup):
         return sum(half.size for half in self._past)
 
     def follow(self, seq: int, tokens: list[int], limit: int) -> list[int]:
+        """At most `limit` tokens that are likely to come after `tokens`, all that the sequence has; none where nothing
+        long enough matches."""
         if self._ended:
             self._take(A_PASS)
         own = self._live.get(seq)

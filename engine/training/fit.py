@@ -104,6 +104,9 @@ class Text:
 
 
 def train(text: Text, weights: Weights, out: Path, inner: int, kept: int, epochs: float, seed: int) -> None:
+    """Fit a head with `inner` units over the `kept` most frequent tokens and save it to `out`, now and then and at the
+    end. It learns the target's own distribution of the next token, and with falling weight of those after it: there it
+    goes on from its own state, as when it drafts."""
     torch.manual_seed(seed)
     vocabulary = text.vocabulary(kept)
     place = torch.full((len(weights.embedding),), -1)

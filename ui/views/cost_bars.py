@@ -32,6 +32,8 @@ def height(view: PaintedView, full: bool) -> int:
 
 
 def draw(view: PaintedView, painter: QPainter, area: QRect, figures: Payoff, full: bool) -> Hits:
+    """A token's time by what it goes to, with `full` beside that of a token without drafts; where what is, and what to
+    say of it."""
     costs = figures.costs
     if costs is None:
         return []
