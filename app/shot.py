@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,8 @@ class _Shot:
             return False
         session.window.frame.whole()
         if not session.window.grab().save(str(self._out), "PNG"):
+            with suppress(OSError):  # half a picture is none
+                self._out.unlink()
             self.failure = f"{self._out} could not be written; is the disk full, or the folder protected?"
         return True
 

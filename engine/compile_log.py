@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 STAGE = "compiling the CPU program, first start only"
+UNKEPT = "compiling the CPU program, at every start: its cache can't be written"
 UNIT = "functions"
 LEAST = 8  # functions of a program that is worth a stage of its own
 
@@ -39,7 +40,7 @@ class CompileLog:
         self._captured = 0
         self._depth = threading.local()
         self._parts: set[object] = set()
-        self._done = 0
+        self._done, self._stage = 0, STAGE
         self._listens: set[str] = set()
 
     def loading(self, tell: Tell) -> Callable[[str, int, int], None]:
@@ -117,17 +118,23 @@ class CompileLog:
             parts = functions_of(dispatcher)
             if len(parts) >= LEAST:
                 self._parts, self._done = parts, 0
-                self._tell(STAGE, 0, len(parts), UNIT)
+                self._stage = UNKEPT if _unkept(dispatcher) else STAGE
+                self._tell(self._stage, 0, len(parts), UNIT)
 
     def _end(self, dispatcher: object) -> None:
         self._depth.value -= 1
         if self._tell is not None and dispatcher in self._parts:
             self._done += 1
-            self._tell(STAGE, min(self._done, len(self._parts)), len(self._parts), UNIT)
+            self._tell(self._stage, min(self._done, len(self._parts)), len(self._parts), UNIT)
         if not self._depth.value:
             name = getattr(getattr(dispatcher, "py_func", None), "__name__", "?").strip("_")
             self._found.append(Entry(f"the CPU's {name}", self._clock() - self._depth.began))
             self._parts = set()
+
+
+def _unkept(dispatcher: Any) -> bool:
+    """What numba compiles of this is gone with the process (`engine.cpu.compiled`)."""
+    return type(getattr(dispatcher, "_cache", None)).__name__ == "NullCache"
 
 
 def functions_of(dispatcher: Any) -> set[object]:

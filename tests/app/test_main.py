@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from app.__main__ import COMMANDS, main
 from app.bench import BENCHES
+from app.shot import _Shot
 
 ALL = [[], *([name] for name in COMMANDS), *(["bench", name] for name in BENCHES)]
 
@@ -66,3 +70,19 @@ def test_a_mistake_is_one_line_on_standard_error(words, named, capsys, monkeypat
     streams = capsys.readouterr()
     assert code not in (0, None) and streams.out == ""
     assert named in streams.err and len(streams.err.strip().splitlines()) == 1
+
+
+def test_half_a_picture_is_none(tmp_path):
+    out = tmp_path / "window.png"
+
+    class Grabbed:
+        def save(self, name: str, form: str) -> bool:
+            Path(name).write_bytes(b"the disk was full")
+            return False
+
+    window = SimpleNamespace(mirror=SimpleNamespace(ready=object()), frame=SimpleNamespace(whole=lambda: None),
+                             grab=Grabbed)  # fmt: skip
+    shot = _Shot(out, 0.0)
+    session = SimpleNamespace(source=SimpleNamespace(state="ready"), window=window)
+    assert not shot.taken(session)  # ready only now
+    assert shot.taken(session) and "could not be written" in shot.failure and not out.exists()

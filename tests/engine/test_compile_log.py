@@ -8,11 +8,16 @@ import numba
 import pytest
 
 from engine import records as r
-from engine.compile_log import LEAST, STAGE, UNIT, CompileLog, Entry, functions_of
+from engine.compile_log import LEAST, STAGE, UNIT, UNKEPT, CompileLog, Entry, _unkept, functions_of
 from engine.config import EngineConfig
+from engine.cpu.compiled import _keep
 from tests.support.inprocess import InProcessEngine, table_build
 from ui import explain
 from ui.mirror import Mirror
+
+
+def plain(x):
+    return x + 1
 
 
 def program(parts: int):
@@ -37,15 +42,27 @@ def test_the_functions_of_a_program_are_those_that_it_calls():
     assert {"forward", "attend_heads", "product", "embed", "rotate_and_store"} <= names and len(names) > 20
 
 
-def test_loading_counts_the_functions_of_a_program(log):
+@pytest.mark.parametrize("kept", [True, False])
+def test_loading_counts_the_functions_of_a_program(log, monkeypatch, kept):
     told: list[tuple[str, int, int, str]] = []
     log.loading(lambda *words: told.append(words))("loading weights", 1, 2)
+    monkeypatch.setattr("engine.compile_log._unkept", lambda dispatcher: not kept)
     program(LEAST)(1)
     assert told[0] == ("loading weights", 1, 2, "bytes")
-    assert told[1:] == [(STAGE, done, LEAST + 1, UNIT) for done in range(LEAST + 2)]
+    stage = STAGE if kept else UNKEPT
+    assert told[1:] == [(stage, done, LEAST + 1, UNIT) for done in range(LEAST + 2)]
     small = len(told)
     program(2)(1)
     assert len(told) == small, "what takes no time is no stage"
+
+
+def test_a_program_that_nobody_can_keep_is_compiled_at_every_start(tmp_path, monkeypatch):
+    for cache, kept in ((tmp_path / "cache", True), (tmp_path / "file", False)):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("SERVESCOPE_CACHE", str(cache))
+        one = numba.njit(plain)
+        _keep(one)
+        assert _unkept(one) is not kept
 
 
 def test_while_it_serves_each_program_is_one_event_and_what_was_compiled_none(log):
