@@ -24,7 +24,7 @@ DECODED, PREFILLED = 80.0, 250.0  # tokens/s: a tenth and a seventh of what two 
 def told():
     """Players by story, each told once, all to one engine: what one leaves behind, the next would find."""
     kept: dict[str, object] = {}
-    with running(EngineConfig(settings=BEFORE, threads=2), "test") as client:
+    with running(EngineConfig(settings=BEFORE), "test") as client:
 
         def tell(key: str):
             if key not in kept:
