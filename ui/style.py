@@ -82,7 +82,7 @@ QCheckBox::indicator:checked { background: $accent; border-color: $accent; }
 QSlider { background: transparent; min-height: ${p16}px; }
 QSlider::groove:horizontal { height: ${p4}px; background: $border; border-radius: ${p2}px; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: ${p2}px; }
-QSlider::handle:horizontal { width: ${p14}px; height: ${p14}px; margin: -${p5}px 0; border-radius: ${p7}px;
+QSlider::handle:horizontal { width: ${knob}px; height: ${knob}px; margin: -${p5}px 0; border-radius: ${p7}px;
     background: $text; }
 QSlider::handle:horizontal:hover { background: $selection; }
 QSlider::handle:horizontal:focus { background: $selection; border: ${p2}px solid $accent; }
@@ -136,8 +136,9 @@ def sheet(theme: Theme) -> str:
               "warning", "danger")  # fmt: skip
     words = {token: theme.color(token).name() for token in tokens}
     sizes = {f"p{n}": str(theme.px(n)) for n in (2, 4, 5, 6, 7, 8, 12, 14, 16, 24, 48)}
-    # the slider's handle is round only when its margins and radius are halves of its own size
-    sizes["p5"] = str((theme.px(14) - theme.px(4)) // 2)
-    sizes["p7"] = str(theme.px(14) // 2)
+    # the handle of a slider is as high as groove and margins make it, and round with a radius of at most half of that
+    margin = (theme.px(14) - theme.px(4)) // 2
+    knob = theme.px(4) + 2 * margin
+    sizes |= {"p5": str(margin), "knob": str(knob), "p7": str(knob // 2)}
     texts = {role: str(fonts.pixels(role, theme.scale)) for role in ("small", "body", "title")}
     return _SHEET.substitute(words | sizes | texts)

@@ -6,10 +6,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtWidgets import QSlider
 
 from ui import fonts, palette
-from ui.theme import SEQUENCE_HUES, TOKENS, WORDS, Theme, token_rgb
+from ui.theme import SCALES, SEQUENCE_HUES, TOKENS, WORDS, Theme, token_rgb
 
 THEMES = ("dark", "light")
 
@@ -105,3 +107,22 @@ def test_shipped_fonts_are_used_with_figures_of_one_width(qapp):
         assert fonts.shipped(theme.font(role)), role
     metrics = QFontMetrics(theme.font("headline"))
     assert metrics.horizontalAdvance("1111") == metrics.horizontalAdvance("8888")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", ["dark", "light"])
+def test_the_handle_of_a_slider_is_round_at_every_size_of_text(qtbot, name, scale):
+    theme, slider = Theme(name, scale), QSlider(Qt.Orientation.Horizontal)
+    qtbot.addWidget(slider)
+    slider.setStyleSheet(theme.qss())
+    slider.setRange(0, 100)
+    slider.setValue(50)
+    slider.resize(400, theme.px(24))
+    image, ink = slider.grab().toImage(), theme.color("text").name()
+    box = [(x, y) for x in range(image.width()) for y in range(image.height()) if image.pixelColor(x, y).name() == ink]
+    left, right, top, bottom = (
+        end(values) for values in ([x for x, _ in box], [y for _, y in box]) for end in (min, max)
+    )
+    assert abs((right - left) - (bottom - top)) <= 2 and right - left >= theme.px(10)  # its edges are blended
+    corners = {(x, y) for x in (left, left + 1) for y in (top, top + 1)}
+    assert not corners & set(box)
