@@ -13,7 +13,8 @@ import msgspec
 from app.bench.combinations import LONGEST, ROOMY
 from app.bench.drag import changes
 from app.bench.equality import Reference, Report, compare
-from app.headless import Answer, Answers, EngineFailed, change, running, serve
+from app.bench.greedy import serve_greedily
+from app.headless import Answers, change, running
 from engine import records as r
 from engine.config import EngineConfig, LiveSettings
 
@@ -56,13 +57,13 @@ def measure(config: EngineConfig, references: list[Reference], allowance: float,
         ready = client.ready
         absent = ready.absent_drafts if ready is not None else {}
         methods = [method for method in METHODS if method not in absent]
-        plain = [answer.token_ids for answer in _served(client, references, command, None)]
+        plain = [answer.token_ids for answer in serve_greedily(client, references, command)]
         hand = _Hand(client, methods)
         rounds: list[Report] = []
         as_plain = accepted = 0
         ends = time.monotonic() + seconds
         while not rounds or time.monotonic() < ends:
-            answers = _served(client, references, command, hand)
+            answers = serve_greedily(client, references, command, hand)
             found = [answer.token_ids for answer in answers]
             rounds.append(compare(found, references, allowance))
             as_plain += sum(ours == theirs for ours, theirs in zip(found, plain, strict=True))
@@ -83,23 +84,3 @@ def measure(config: EngineConfig, references: list[Reference], allowance: float,
         "drafts_accepted": accepted,
         "differences": [str(difference) for report in (without, *rounds) for difference in report.differences],
     }
-
-
-def _served(client: EngineClient, references: list[Reference], command: str, hand: _Hand | None) -> list[Answer]:
-    requests = [
-        r.Request(
-            number=number,
-            token_ids=reference.prompt,
-            max_tokens=len(reference.tokens),
-            ignore_eos=True,
-            sampling=r.Sampling(temperature=0.0),
-            label="exactness",
-        )
-        for number, reference in enumerate(references)
-    ]
-    served = serve(client, requests, command, hand)
-    answers = [answer for number in range(len(references)) for answer in served.samples[number]]
-    for answer in answers:
-        if answer.error:
-            raise EngineFailed(answer.error)
-    return answers

@@ -168,7 +168,8 @@ def _runs_of(args: argparse.Namespace, block_size: int, combinations, references
 def _run(args: argparse.Namespace, client, combination, references, allowance: float) -> dict:
     """Serve all prompts under one combination, preempting as it says, and compare."""
     from app.bench.equality import compare
-    from app.headless import EngineFailed, serve
+    from app.bench.greedy import serve_greedily
+    from app.headless import EngineFailed
     from engine import records as r
 
     first, samples = 0, combination.samples
@@ -181,23 +182,7 @@ def _run(args: argparse.Namespace, client, combination, references, allowance: f
             if changes:
                 client.send(r.Change(id=client.next_id(), changes=changes))
 
-    requests = [
-        r.Request(
-            number=i,
-            token_ids=reference.prompt,
-            max_tokens=len(reference.tokens),
-            n=samples,
-            ignore_eos=True,
-            sampling=r.Sampling(temperature=0.0),
-            label="exactness",
-        )
-        for i, reference in enumerate(references)
-    ]
-    served = serve(client, requests, NAME, squeeze)
-    answers = [answer for i in range(len(references)) for answer in served.samples[i]]
-    for answer in answers:
-        if answer.error:
-            raise EngineFailed(answer.error)
+    answers = serve_greedily(client, references, NAME, squeeze, samples)
     of_each = [reference for reference in references for _ in range(samples)]
     report = compare([answer.token_ids for answer in answers], of_each, allowance)
     preemptions = sum(answer.preemptions for answer in answers)
