@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ def runner() -> Runner:
 
 
 @pytest.fixture(scope="module")
-def reference(shared_folder: Path) -> PreTrainedModel:
+def reference(shared_folder: Path) -> Iterator[PreTrainedModel]:
     oracle.references(shared_folder)
-    return oracle.model()
+    yield oracle.model()
+    oracle.model.cache_clear()  # nobody else needs it, and it's half a gigabyte
 
 
 def test_the_model_is_what_its_name_says(runner: Runner, reference: PreTrainedModel):
