@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from PySide6.QtCore import QByteArray, QEvent, Qt, QTimer
-from PySide6.QtGui import QCursor, QFontMetrics, QResizeEvent
+from PySide6.QtGui import QCursor, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QTabBar, QTabWidget, QWidget
 from shiboken6 import isValid
 
 from ui.dock import ViewDock
 from ui.layout import ROOMY, VERSION, Rows, default_rows
+from ui.paint.labels import empty
 from ui.theme import Theme
 from ui.views.base import View
 
+NOTHING = "Every view is closed or in a window of its own"
 _TAB_PADDING = 12  # pixels at text scale 1, at each side of a tab's name, as the style sheet has it
 
 
@@ -249,6 +251,13 @@ class Deck(QMainWindow):
             self._share()
         # Docks don't change places here: Qt is in the middle of laying out the window, and crashes over it.
         QTimer.singleShot(0, self, self._resized)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if all(dock.isHidden() or dock.isFloating() for dock in self.docks.values()):
+            painter = QPainter(self)
+            empty(painter, self.rect(), self._theme, NOTHING, "View > Default layout brings all of them back.")
+            painter.end()
 
     def _resized(self) -> None:
         rows = default_rows(self.width(), self.height(), self._theme.scale)

@@ -14,6 +14,7 @@ from tests.ui.views_for_window import KEYS
 from tests.ui.window_harness import Harness
 from ui import layout
 from ui.changes import Kinds
+from ui.deck import NOTHING
 
 
 def test_records_reach_every_view_in_sight(qtbot):
@@ -284,6 +285,29 @@ def test_a_dock_floats_and_comes_back(qtbot):
     dock.bar.float_wanted.emit()
     QApplication.processEvents()
     assert not dock.isFloating() and dock.shown
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support")
+def test_where_no_view_is_open_it_says_how_they_come_back(qtbot, monkeypatch):
+    said = []
+    monkeypatch.setattr("ui.deck.empty", lambda painter, area, theme, *words: said.append((area.size(), *words)))
+    h = Harness(qtbot)
+    deck = h.window.deck
+    assert said == []
+    first, *others = deck.docks.values()
+    for dock in others:
+        dock.close()
+    h.frame()
+    assert said == []
+    first.setFloating(True)
+    h.frame(2)
+    deck.grab()
+    assert said and said[-1][:2] == (deck.size(), NOTHING) and "Default layout" in said[-1][2]
+    h.window.reset_layout()
+    h.frame(2)
+    said.clear()
+    deck.grab()
+    assert said == []
 
 
 def test_views_that_are_filled_and_left_again_leave_no_tab_bars_behind(qtbot):
