@@ -1,8 +1,9 @@
 """The sizes of a Llama-family decoder and how many numbers they make, also from a config.json; in plain Python.
 
-The rules are those of `engine.model.architecture` and `engine.model.tensor_plan`, which need torch; a test holds the
-two together. What only the forward pass cares about (activations, rotary scaling, the form that weights are stored
-in) is not refused here but noted: memory is the same. Models whose cache is another formula are refused.
+The loader reads sizes here too (`engine.model.architecture`); the rules of what they make are those of
+`engine.model.tensor_plan`, which needs torch: a test holds the two together. What only the forward pass cares about
+(activations, rotary scaling, the form that weights are stored in) is not refused here but noted: memory is the same.
+Models whose cache is another formula are refused.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def from_config(config: object) -> Described:
         if config.get(key):
             raise BadDescription(f"the formula does not hold for this model: {why}")
     try:
-        shape = _parse(config)
+        shape = shape_of(config)
         notes = _notes(config, shape.kind)
         kinds = {str(kind) for kind in config.get("layer_types") or ()}
         window = _window(shape.kind, config)
@@ -155,7 +156,8 @@ def from_config(config: object) -> Described:
     return Described("config.json", shape, tuple(notes))
 
 
-def _parse(config: Mapping[str, Any]) -> Shape:
+def shape_of(config: Mapping[str, Any]) -> Shape:
+    """As a config.json has them, unchecked. Raises KeyError, and what numbers raise that are none."""
     kind = str(config.get("model_type", "none"))
     qkv_bias, qk_norm = KINDS.get(kind, (False, False))
     heads = int(config["num_attention_heads"])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from engine.config import number
 from engine.model.problem import ModelProblem
+from engine.shape import shape_of
 
 # architecture: (biases on q, k and v; RMS norm on each head's q and k; q and k rows permuted in GGUF files)
 ARCHITECTURES = {
@@ -122,28 +123,15 @@ def _refuse_quantised(config: Mapping[str, Any]) -> None:
 
 
 def _parse_huggingface(kind: str, config: Mapping[str, Any]) -> ModelConfig:
-    qkv_bias, qk_norm, _ = ARCHITECTURES[kind]
-    heads = int(config["num_attention_heads"])
     theta, scaling = _huggingface_rope(config)
-    attention_bias = bool(config.get("attention_bias", False)) and kind in ("llama", "qwen3")
+    found = asdict(shape_of(config))
+    del found["kind"]
     return ModelConfig(
         architecture=kind,
-        layers=int(config["num_hidden_layers"]),
-        hidden=int(config["hidden_size"]),
-        intermediate=int(config["intermediate_size"]),
-        heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
-        vocabulary=int(config["vocab_size"]),
-        max_positions=int(config["max_position_embeddings"]),
         rms_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope_theta=theta,
         rope_scaling=scaling,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=qkv_bias or attention_bias,
-        output_bias=attention_bias,
-        mlp_bias=bool(config.get("mlp_bias", False)) and kind == "llama",
-        qk_norm=qk_norm,
+        **found,
     )
 
 
