@@ -87,7 +87,8 @@ class Samples:
         size = min(max(2 * (kept + count), 256), 2 * self._capacity + count)
         for name in ("_clock", "_value", "_seq"):
             old = getattr(self, name)
-            new = np.zeros(size, old.dtype)
+            # moved down within itself where that leaves as much room as there is: new memory costs more than the moving
+            new = old if len(old) >= 2 * kept + count else np.zeros(size, old.dtype)
             new[:kept] = old[low : self._high]
             setattr(self, name, new)
         self._low, self._high = 0, kept

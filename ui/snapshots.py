@@ -22,8 +22,9 @@ from ui.sequences import Piece, SequenceInfo
 from ui.state import EngineState, Pool, copied_pool
 
 BUDGET = 192 << 20  # bytes, for snapshots and records together
-# A snapshot is due when the records since the last weigh as much as a whole copy (so copies take half the budget at
-# most), yet not sooner than 64 steps (copying would show) nor later than 512 (a jump in time stays under 0.3 s).
+# A snapshot is due when the records since the last weigh twice as much as a whole copy (so copies take a third of the
+# budget at most), yet not sooner than 64 steps (copying would show) nor later than 512 (a jump in time stays under
+# 0.3 s).
 SOONEST, LATEST = 64, 512
 # Beside a record's bytes: the objects that hold them; of each token that it emitted, the piece of text that copies
 # refer to: a tuple and a short string. Of an entry that is new in a copy: a tuple, numbers, a text.
@@ -87,6 +88,7 @@ class Snapshots:
     def __init__(self, budget: int = BUDGET):
         self._budget = budget
         self._stretches: deque[_Stretch] = deque()
+        self._whole = 0  # bytes of the last copy, had it been whole
         self._arrays: tuple[NDArray, NDArray] | None = None  # two of the live pool's when it was copied last
         self._starts: list[int] = []  # the step of each copy
         self.nbytes = 0
@@ -127,6 +129,7 @@ class Snapshots:
             self._stretches[-1].sealed.clear()
         self._stretches.append(_Stretch(copy, pieces, weight, difference))
         self._starts.append(state.step)
+        self._whole = copy.nbytes + copy.pool_nbytes
         self._arrays = state.blocks_state, state.prefixes.entries
         self.nbytes += weight
         self._trim()
@@ -147,7 +150,7 @@ class Snapshots:
         stretch.size += size
         self.nbytes += size
         since = state.step - self._starts[-1]
-        if since >= LATEST or (since >= SOONEST and stretch.size >= state.nbytes + state.pool_nbytes):
+        if since >= LATEST or (since >= SOONEST and stretch.size >= 2 * self._whole):
             self._append(state, self._difference(state))
         else:
             self._trim()

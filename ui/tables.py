@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.records import NONE
+from engine.records import NONE, TABLE
 
+_TABLE = struct.Struct("<III")
+assert _TABLE.size == TABLE.itemsize
+FEW = 80  # changes that are applied sooner one by one than as runs
 _EMPTY: NDArray[np.uint32] = np.empty(0, np.uint32)
 
 
@@ -37,6 +42,24 @@ class Tables:
         if len(changes) == 0:
             return gone
         self._all = None
+        if len(changes) <= FEW:
+            self._apply_each(changes, gone)
+        else:
+            self._apply_runs(changes, gone)
+        return gone
+
+    def _apply_each(self, changes: NDArray, gone: list[tuple[int, NDArray[np.uint32]]]) -> None:
+        tables, lengths = self._blocks, self._lengths
+        for seq, index, block in _TABLE.iter_unpack(changes.tobytes()):
+            if block == NONE:
+                self._cut(seq, index, gone)
+            elif index < len(tables.get(seq, _EMPTY)):
+                tables[seq][index] = block
+                lengths[seq] = max(index + 1, lengths.get(seq, 0))
+            else:
+                self._write(seq, index, np.array([block], np.uint32))
+
+    def _apply_runs(self, changes: NDArray, gone: list[tuple[int, NDArray[np.uint32]]]) -> None:
         seqs, indices, blocks = changes["seq"], changes["index"], changes["block"]
         # runs of consecutive entries of one table are written as one slice
         breaks = (seqs[1:] != seqs[:-1]) | (indices[1:] != indices[:-1] + 1)
@@ -53,7 +76,6 @@ class Tables:
                 self._lengths[seq] = max(index + 1, self._lengths.get(seq, 0))
             else:
                 self._write(seq, index, blocks[start:stop])
-        return gone
 
     def _write(self, seq: int, index: int, blocks: NDArray) -> None:
         end = index + len(blocks)

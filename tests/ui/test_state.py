@@ -15,8 +15,10 @@ from ui.state import EngineState
 from ui.tables import Tables
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12), st.booleans()), max_size=40))
-def test_table_changes_equal_lists(moves: list[tuple[int, int, bool]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12), st.booleans()), max_size=40), st.sampled_from((7, 999))
+)
+def test_table_changes_equal_lists(moves: list[tuple[int, int, bool]], at_once: int) -> None:
     lists: dict[int, list[int]] = {}
     changes, block = [], 0
     for seq, count, grow in moves:
@@ -30,8 +32,9 @@ def test_table_changes_equal_lists(moves: list[tuple[int, int, bool]]) -> None:
             keep = len(mine) // 2 if count % 2 else 0
             del mine[keep:]
             changes.append((seq, keep, NONE))
-    tables = Tables()
-    gone = tables.apply(np.array(changes, TABLE))
+    tables, gone = Tables(), []
+    for start in range(0, len(changes), at_once):
+        gone += tables.apply(np.array(changes[start : start + at_once], TABLE))
     assert {s: tables.get(s).tolist() for s in tables.seqs} == {s: b for s, b in lists.items() if b}
     assert all(len(held) for _, held in gone)
 
