@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
+import msgspec
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
@@ -10,11 +14,13 @@ from PySide6.QtWidgets import QMenu
 
 from engine.records import Died, Pause
 from tests.support.told import FakeStories, panels
+from tests.ui.scenes import scene, show
 from tests.ui.window_harness import Harness
 from ui import palette
-from ui.paint import two_runs
+from ui.paint import labels, two_runs
 from ui.story_strip import RUNS
 from ui.theme import Theme, token_rgb
+from ui.views.story import StoryView
 
 
 @pytest.fixture
@@ -170,6 +176,31 @@ def test_it_is_drawn_at_every_size(qtbot, stories, size, theme):
         assert not view.grab().toImage().isNull() and h.window.banner.text == ""
     strip = h.window.story
     assert strip.caption.height() > 0 and strip.leave.geometry().right() <= strip.width()
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+@pytest.mark.parametrize("size", [(940, 260), (500, 200), (1900, 800), (300, 700)])
+def test_words_over_the_curves_overlap_nowhere(qtbot, stories, monkeypatch, size, scale):
+    context = replace(scene(steps=5), stories=stories)
+    context.theme.set_scale(scale)
+    stories.start("story-0")
+    facts = ("208 ms on average", "4.47 ms on average")
+    stories.show(panels=tuple(msgspec.structs.replace(panel, facts=facts) for panel in panels()), stage="over")
+    view = show(qtbot, StoryView(context), round(size[0] * scale), round(size[1] * scale))
+    drawn = []
+
+    def noted(painter, rect, text, font, color, where=labels.LEFT):
+        wide = labels.write(painter, rect, text, font, color, where)
+        drawn.append((QRect(rect.left() + int((rect.width() - wide) * where), rect.top(), wide, rect.height()), text))
+        return wide
+
+    monkeypatch.setattr("ui.views.story.write", noted)
+    view.grab()
+    boxes = [(box, text) for box, text in drawn if box.width() > 0]
+    assert {"Running sequences", *facts} <= {text for _, text in boxes}
+    for (one, first), (other, second) in combinations(boxes, 2):
+        assert not one.intersects(other), (first, second)
+    assert all(view.rect().contains(box) for box, _ in boxes)
 
 
 @pytest.mark.parametrize("name", ["dark", "light"])

@@ -8,7 +8,7 @@ from PySide6.QtGui import QPainter
 from ui.changes import Kinds
 from ui.contracts import StoryPanel, StoryShown
 from ui.labels import PART
-from ui.paint.labels import RIGHT, advance, metrics, write
+from ui.paint.labels import advance, metrics, write
 from ui.paint.two_runs import Run, draw, span
 from ui.story_strip import RUNS
 from ui.views.painted import PaintedView
@@ -79,19 +79,17 @@ class StoryView(PaintedView):
         strong, body = theme.font("strong"), theme.font("body")
         line = metrics(strong).height()
         head = QRect(box.left(), box.top(), box.width(), line)
-        right = head.right()
-        for index, fact in reversed(list(enumerate(panel.facts))):
-            width = advance(body, fact)
-            write(
-                painter, QRect(right - width, head.top(), width + 1, line), fact, body, theme.color(RUNS[index]), RIGHT
-            )
-            right -= width + px(14)
-        write(painter, QRect(head.left(), head.top(), max(0, right - head.left()), line), panel.title, strong,
-              theme.color("text"))  # fmt: skip
+        told = write(painter, head, panel.title, strong, theme.color("text"))
+        needed = sum(advance(body, fact) + px(14) for fact in panel.facts)
+        below = told + needed > box.width()  # a line of their own
+        x = box.left() if below else box.right() + 1 + px(14) - needed
+        for index, fact in enumerate(panel.facts):
+            room = QRect(x, head.bottom() + 1 if below else head.top(), box.right() + 1 - x, line)
+            x += write(painter, room, fact, body, theme.color(RUNS[index])) + px(14)
         runs = [
             Run(name, curve.times, curve.values, theme.color(colour))
             for name, curve, colour in zip(shown.names, panel.curves, RUNS, strict=False)
         ]
         every = [Run("", c.times, c.values, theme.color("text")) for p in shown.panels for c in p.curves]
-        plot = box.adjusted(0, line + px(6), 0, 0)
+        plot = box.adjusted(0, (2 if below else 1) * line + px(6), 0, 0)
         draw(painter, plot, theme, runs, panel.kind == "dots", span(every), panel.unit, panel.top)
