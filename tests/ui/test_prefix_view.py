@@ -228,3 +228,16 @@ def test_the_answer_is_one_line_rather_than_cut(qtbot) -> None:
         answer.setFixedHeight(height)
         picture = pixels(answer)
         assert (picture != panel).any() and (picture[[0, -1]] == panel).all(), height
+
+
+def test_strips_that_do_not_change_are_kept_in_as_many_bytes_as_the_view_can_show(qtbot):
+    _, view = opened(qtbot)
+    area, strips = view.area, view.area._painter.strips
+    before = area.viewport().grab().toImage()
+    held = len(strips)
+    assert area.viewport().grab().toImage() == before and len(strips) == held
+    for width in range(500, 1_100, 20):  # other widths of cells are other pictures
+        view.resize(width, 500)
+        QApplication.processEvents()
+        area.viewport().grab()
+    assert held < len(strips) and 0 < strips.bytes <= 2 * 4 * area.viewport().width() * area.viewport().height()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, QSize, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QPoint, Qt
 
 from tests.ui.scenes import scene, show
 from ui.views import tables_row
@@ -46,14 +45,18 @@ def test_every_row_can_be_scrolled_to_and_chosen(qtbot):
         assert view.context.selection.seq == area.rows[index]
 
 
-def test_pictures_kept_are_bounded_by_their_bytes(qtbot, monkeypatch):
+def test_pictures_kept_are_bounded_by_what_the_view_can_show(qtbot, monkeypatch):
     view = show(qtbot, TablesView(scene(8_000, 256, 40)), 1_600, 900)
-    kept = view.area._painter
-    whole = view.area.viewport().grab().toImage()
-    assert 0 < sum(tables_row._bytes(each) for each in kept._kept.values()) == kept._bytes < tables_row.KEPT_BYTES / 4
-    monkeypatch.setattr(tables_row, "KEPT_BYTES", kept._bytes // 3)
-    view.area.verticalScrollBar().setValue(0)
-    for _ in range(3):  # more is wanted than is kept, and the picture stays the same
-        assert view.area.viewport().grab().toImage() == whole
-        view.area._painter._picture(("another", _), QSize(40, 20), QColor("red"), lambda painter: None)
-    assert sum(tables_row._bytes(each) for each in kept._kept.values()) == kept._bytes <= tables_row.KEPT_BYTES
+    area, pictures = view.area, view.area._painter.pictures
+    whole = area.viewport().grab().toImage()
+    screen = 4 * area.viewport().width() * area.viewport().height()
+    assert 0 < pictures.bytes <= screen  # all that is in sight is kept
+    monkeypatch.setattr(tables_row, "_painted", lambda *_: pytest.fail("painted again, and nothing has changed"))
+    assert area.viewport().grab().toImage() == whole
+    monkeypatch.undo()
+    for value in range(0, area.verticalScrollBar().maximum(), area._painter.height * 10):
+        area.verticalScrollBar().setValue(value)
+        area.viewport().grab()
+        assert pictures.bytes <= 2 * screen
+    area.verticalScrollBar().setValue(0)
+    assert area.viewport().grab().toImage() == whole

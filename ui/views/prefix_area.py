@@ -236,6 +236,7 @@ class PrefixArea(QAbstractScrollArea):
                 empty(painter, self.viewport().rect(), self._theme, *missing(self._state))
                 return
             columns = self.columns
+            self._painter.strips.fit(self.viewport().size())
             painter.setClipRect(self.viewport().rect().adjusted(0, self.header, 0, 0))
             self._paint_rows(painter, columns)
             self._paint_header(painter, columns)

@@ -15,9 +15,9 @@ from PySide6.QtGui import QColor, QFontMetrics, QImage, QPainter
 
 from ui import explain
 from ui.blocks import Blocks
-from ui.paint.cell_image import Colours
 from ui.paint.cells import Grid
 from ui.paint.labels import RIGHT, advance, put, write
+from ui.paint.pictures import Pictures
 from ui.prefix_tree import Row, Run, text_of, used
 from ui.state import EngineState
 from ui.theme import SEQUENCE_HUES as HUES
@@ -27,7 +27,7 @@ from ui.views.pool_shades import Shades, rank
 
 _DEEPEST = 8  # levels that are set in further; below it the tree goes straight down
 _ENDS = 200  # characters at each end of a text that a line may have room for
-_KEPT = 500  # elided texts, and strips of blocks that no longer change
+_KEPT = 500  # elided texts
 _NARROW, _WIDE = 5, 12  # px, pitch of a cell: narrower ones can't be told apart, wider ones tell no more
 
 
@@ -61,7 +61,7 @@ class Chosen:
 class RowPainter:
     """
     Attributes:
-        height: of a line, px.
+        height: of a line, px. strips: pictures of blocks that no longer change.
     """
 
     def __init__(self, theme: Theme):
@@ -71,7 +71,7 @@ class RowPainter:
         self._small, self._mono = theme.font("small"), theme.font("mono_small")
         self._measure = QFontMetrics(self._mono)
         self._elided: dict[tuple[str, int], str] = {}
-        self._strips: dict[tuple[object, ...], tuple[Colours, QImage]] = {}
+        self.strips: Pictures[QImage] = Pictures()
         self._trunk_colour = theme.mix("text_faint", 0.45)
         hues = [theme.sequence_color(hue) for hue in range(HUES)]
         self._chips = [[(hue, theme.ink_on(hue)) for hue in tones] for tones in (hues, [h.darker(160) for h in hues])]
@@ -193,20 +193,15 @@ class RowPainter:
     ) -> None:
         latest = int(max(times[run.blocks].max() for times in (state.changed, state.hit, state.copied)))
         if state.step - latest <= self._image.flash:  # something may still fade
-            painter.drawImage(box.topLeft(), self._picture(state, run, columns, chosen)[1])
+            painter.drawImage(box.topLeft(), self._picture(state, run, columns, chosen))
             return
         marks = [mark if mark is not None and mark in run.blocks else None for mark in (chosen.block, chosen.pointed)]
         lit = np.isin(run.blocks, chosen.blocks).tobytes() if len(chosen.blocks) else b""
         key = (run.blocks.tobytes(), latest, columns.cells, columns.pitch, lit, *marks)
-        found = self._strips.get(key)
-        if found is None:
-            if len(self._strips) >= _KEPT:
-                self._strips.clear()
-            found = self._strips[key] = self._picture(state, run, columns, chosen)
-        painter.drawImage(box.topLeft(), found[1])
+        strip = self.strips.of(key, lambda: self._picture(state, run, columns, chosen))
+        painter.drawImage(box.topLeft(), strip)
 
-    def _picture(self, state: EngineState, run: Run, columns: Columns, chosen: Chosen) -> tuple[Colours, QImage]:
-        """The strip, and the pixels that it is a picture of."""
+    def _picture(self, state: EngineState, run: Run, columns: Columns, chosen: Chosen) -> QImage:
         blocks = shown_blocks(state, run, columns)
         grid = Grid(len(blocks), len(blocks), columns.pitch, self._tall)
         self._image.follow(_Strip(state, blocks))
@@ -217,7 +212,7 @@ class RowPainter:
         marks = [None if mark is None else places.get(mark) for mark in (chosen.block, chosen.pointed)]
         pixels = self._image.render(grid, grid.visible(0, 0, *grid.size), selected, *marks)
         rows, wide = pixels.shape
-        return pixels, QImage(pixels.data, wide, rows, 4 * wide, QImage.Format.Format_RGB32)
+        return QImage(pixels.data, wide, rows, 4 * wide, QImage.Format.Format_RGB32)  # which holds on to the pixels
 
     def _count(self, painter: QPainter, box: QRect, columns: Columns, run: Run, ink: QColor) -> None:
         room = columns.held - columns.count - self._theme.px(8)

@@ -175,6 +175,7 @@ class TablesArea(QAbstractScrollArea):
         state, chosen = self._state, self._context.selection
         panel, hover = self._theme.color("panel"), self._theme.color("hover")
         scroll = self.horizontalScrollBar().value()
+        self._painter.pictures.fit(self.viewport().size())
         for index in self._in_sight():
             seq, box = self._rows[index], self.row_rect(index)
             info = state.sequences.get(seq)

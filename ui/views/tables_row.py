@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPixmap, QStaticText
 
 from engine.records import PREFILL
 from ui import explain
+from ui.paint.pictures import Pictures
 from ui.sequences import SequenceInfo
 from ui.state import EngineState
 from ui.theme import SEQUENCE_HUES as HUES
@@ -20,9 +20,6 @@ from ui.views.pool_shades import Shades
 
 _CENTER = Qt.AlignmentFlag.AlignCenter
 _MIDDLE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
-# Bytes of pictures of labels and table stretches: a screen of rows takes 2 MB at 1080p and 16 MB at 4K, where one
-# stretch is 0.3 MB; by number of pictures they were as many as a machine has memory for.
-KEPT_BYTES = 32 << 20
 KEPT = 2_000  # shaped numbers
 
 
@@ -40,8 +37,6 @@ def doing(info: SequenceInfo) -> tuple[str, str]:
     if info.computed < info.known - 1:
         return f"prefill {info.computed:,}/{info.known:,}", "prefill"
     return (f"verify γ{row.drafted}", "accepted") if row.drafted else ("decode", "decode")
-
-
 
 
 @dataclass(slots=True)
@@ -75,13 +70,16 @@ def shown_of(length: int, scroll: int, columns: Columns) -> Shown:
 
 
 class RowPainter:
-    """Paints rows. Text is what costs, so labels and cells are painted once and copied until they change."""
+    """Paints rows. Text is what costs, so labels and cells are painted once and copied until they change.
+
+    Attributes:
+        height: of a row, px. pictures: of labels and of stretches of tables.
+    """
 
     def __init__(self, theme: Theme):
         self._theme = theme
         self._shades = Shades(theme)
-        self._kept: OrderedDict[tuple, QPixmap] = OrderedDict()
-        self._bytes = 0  # of these
+        self.pictures: Pictures[QPixmap] = Pictures()
         self._numbers: dict[int, QStaticText] = {}
         self._mono, self._small = theme.font("mono_small"), theme.font("small")
         self._name = theme.font("mono")
@@ -184,20 +182,7 @@ class RowPainter:
 
     def _picture(self, key: tuple, size: QSize, surface: QColor, draw: Callable[..., None], *parts) -> QPixmap:
         """What `draw(painter, *parts)` paints, from before where `key` says that it is the same."""
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-            return found
-        picture = QPixmap(size)
-        picture.fill(surface)  # opaque: copying costs no blending
-        painter = QPainter(picture)
-        draw(painter, *parts)
-        painter.end()
-        self._kept[key] = picture
-        self._bytes += _bytes(picture)
-        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            self._bytes -= _bytes(self._kept.popitem(last=False)[1])
-        return picture
+        return self.pictures.of(key, lambda: _painted(size, surface, draw, *parts))
 
     def _rest(self, painter: QPainter, text: str, size: QSize) -> None:
         painter.setFont(self._mono)
@@ -243,5 +228,10 @@ class RowPainter:
         painter.drawStaticText(QPointF(round(body.left() + x), round(body.top() + y)), found)
 
 
-def _bytes(picture: QPixmap) -> int:
-    return picture.width() * picture.height() * picture.depth() // 8
+def _painted(size: QSize, surface: QColor, draw: Callable[..., None], *parts) -> QPixmap:
+    picture = QPixmap(size)
+    picture.fill(surface)  # opaque: copying costs no blending
+    painter = QPainter(picture)
+    draw(painter, *parts)
+    painter.end()
+    return picture
