@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
 
 from engine.records import Died, Loading
 from tests.support.synthetic import SyntheticSource
@@ -179,3 +180,19 @@ def test_in_words():
     assert in_words(None) == ""
     model = SyntheticSource().world.ready().model
     assert in_words(msgspec.structs.replace(model, parameters=0)) == "bfloat16 · 257 MiB"
+
+
+@pytest.mark.parametrize(("size", "scale"), [((1280, 720), 2.0), ((1280, 720), 1.0), ((1920, 1080), 2.0)])
+def test_the_controls_are_never_wider_than_their_column(qtbot, size, scale):
+    h = Harness(qtbot, size=size, scale=scale)
+    panel, box = h.window.controls, h.window.controls.weights
+    for text in ("auto", "auto: bfloat16"):
+        box.combo.setItemText(0, text)
+        box._fit()
+        QApplication.processEvents()
+        h.frame(2)
+        area = panel.area
+        assert area.widget().width() <= area.viewport().width(), text
+        right = box.combo.mapTo(area.viewport(), QPoint(box.combo.width(), 0)).x()
+        assert right <= area.viewport().width()
+        assert box._name.isVisible() or box._needed(box._title, box._name, box.combo) > box.width()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.config import Dtype, Model
@@ -67,10 +68,10 @@ class WeightsControl(QWidget):
         self.reload.setToolTip("Start the engine again with these weights; what was seen stays")
         self.keep.setToolTip("Leave the weights as they are")
         self._head, self._answers = QHBoxLayout(), QHBoxLayout()
-        name = QLabel("Weights")
-        name.setProperty("role", "small")
+        self._title, self._name = title, QLabel("Weights")
+        self._name.setProperty("role", "small")
         self._head.addWidget(title, 1)
-        self._head.addWidget(name)
+        self._head.addWidget(self._name)
         self._head.addWidget(self.combo)
         self._asking = QWidget()
         asking = QVBoxLayout(self._asking)
@@ -104,6 +105,22 @@ class WeightsControl(QWidget):
         self._column.setSpacing(px(4))
         self._head.setSpacing(px(6))
         self._answers.setSpacing(px(4))
+        self._fit()
+
+    def minimumSizeHint(self) -> QSize:
+        """Without the word before the list, which goes where large text leaves it no room."""
+        return QSize(self._needed(self._title, self.combo), super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
+        super().resizeEvent(event)
+
+    def _fit(self) -> None:
+        self._name.setVisible(self._needed(self._title, self._name, self.combo) <= self.width())
+
+    def _needed(self, *row: QWidget) -> int:
+        """Pixels that these take beside each other."""
+        return sum(one.sizeHint().width() for one in row) + self._head.spacing() * (len(row) - 1)
 
     def show_held(self, held: Held, enabled: bool) -> None:
         """`enabled`: there is an engine that can be started again, and the present is shown."""
@@ -112,6 +129,7 @@ class WeightsControl(QWidget):
         self.combo.setEnabled(enabled and not held.fixed)
         self.combo.setToolTip(f"Not to be chosen: {held.fixed}" if held.fixed else in_words(held.model))
         self.combo.setItemText(0, f"auto: {held.model.dtype}" if held.model and held.form == "auto" else "auto")
+        self._fit()
         for index, (form, (_, meaning)) in enumerate(CHOICES.items()):
             why = held.absent.get(form)
             self.combo.model().item(index).setEnabled(why is None)
