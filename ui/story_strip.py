@@ -7,7 +7,7 @@ never move while a story is told.
 from __future__ import annotations
 
 from PySide6.QtCore import QRect, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from ui.contracts import Stories, StoryShown
@@ -175,9 +175,18 @@ class _Caption(QWidget):
             self.setToolTip(as_plain(text))
             self.update()
 
+    def _font(self) -> QFont:
+        """The largest in which all of it is seen; where none is, words are left out of middling letters."""
+        for role in ("brand", "title", "small"):
+            font = self._theme.font(role)
+            lines = len(wrap(self._text, font, self.width()))
+            if lines * metrics(font).lineSpacing() <= self.height():
+                return font
+        return self._theme.font("title")
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, colour = QPainter(self), self._theme.color(self._token)
-        large, font = self._theme.font("headline"), self._theme.font("brand")
+        large, font = self._theme.font("headline"), self._font()
         if self._large and self.height() >= metrics(large).height() and advance(large, self._text) <= self.width():
             write(painter, self.rect(), self._text, large, colour)
         else:

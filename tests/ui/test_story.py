@@ -178,6 +178,17 @@ def test_it_is_drawn_at_every_size(qtbot, stories, size, theme):
     assert strip.caption.height() > 0 and strip.leave.geometry().right() <= strip.width()
 
 
+def test_a_long_caption_takes_smaller_letters_before_it_loses_words(qtbot, h, stories):
+    press(qtbot, h, Qt.Key.Key_1)
+    caption, sizes = h.window.story.caption, []
+    for times in (1, 24, 34, 300):
+        stories.show(caption="Reserved: four ran. " * times)
+        h.frame()
+        sizes.append(caption._font().pixelSize())
+    assert sizes[0] == h.window.theme.font("brand").pixelSize() and sizes[1] <= sizes[0]
+    assert sizes[2] < sizes[0] and sizes[3] == h.window.theme.font("title").pixelSize()
+
+
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 @pytest.mark.parametrize("size", [(940, 260), (500, 200), (1900, 800), (300, 700)])
 def test_words_over_the_curves_overlap_nowhere(qtbot, stories, monkeypatch, size, scale):

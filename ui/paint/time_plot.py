@@ -66,7 +66,8 @@ class TimePlot(pg.PlotWidget):
     def show_range(self, seconds: float, top: float) -> None:
         self.setRange(xRange=(-seconds, 0.0), yRange=(0.0, top), padding=0)
         # a tick on the very edge is lost to rounding: pyqtgraph leaves out what it takes to lie beyond
-        self.getAxis("left").setTicks([[(0.0, "0"), (_INSIDE * top, f"{top:,.0f}")]])
+        # and the floor is 0 without a word, which would stand on that of the other axis's end
+        self.getAxis("left").setTicks([[(_INSIDE * top, f"{top:,.0f}")]])
         ends = [(-_INSIDE * seconds, f"−{seconds:.0f} s"), (-seconds / 2, f"−{seconds / 2:g} s"), (0.0, "now")]
         self.getAxis("bottom").setTicks([ends])
 
