@@ -212,6 +212,10 @@ def test_words_over_the_curves_overlap_nowhere(qtbot, stories, monkeypatch, size
     for (one, first), (other, second) in combinations(boxes, 2):
         assert not one.intersects(other), (first, second)
     assert all(view.rect().contains(box) for box, _ in boxes)
+    view.resize(round(940 * scale), round(150 * scale))  # a low plot: its title and curves
+    drawn.clear()
+    view.grab()
+    assert "Running sequences" in {text for _, text in drawn} and not {text for _, text in drawn} & set(facts)
 
 
 @pytest.mark.parametrize("name", ["dark", "light"])

@@ -81,9 +81,10 @@ class StoryView(PaintedView):
         head = QRect(box.left(), box.top(), box.width(), line)
         told = write(painter, head, panel.title, strong, theme.color("text"))
         needed = sum(advance(body, fact) + px(14) for fact in panel.facts)
-        below = told + needed > box.width()  # a line of their own
+        crowded = told + needed > box.width()
+        below = crowded and box.height() >= px(130)  # a line of their own; in a low plot the curves need it more
         x = box.left() if below else box.right() + 1 + px(14) - needed
-        for index, fact in enumerate(panel.facts):
+        for index, fact in enumerate(panel.facts if below or not crowded else ()):
             room = QRect(x, head.bottom() + 1 if below else head.top(), box.right() + 1 - x, line)
             x += write(painter, room, fact, body, theme.color(RUNS[index])) + px(14)
         runs = [
