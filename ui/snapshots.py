@@ -41,9 +41,9 @@ class _Difference:
     entries: NDArray[np.object_]
 
     @classmethod
-    def of(cls, state: EngineState, since: int, sealed: list[bytes]) -> _Difference:
-        """From the copy after step `since` on; `sealed`: records.SEAL entries that came."""
-        blocks, findable = state.blocks_since(since), np.unique(unpack(b"".join(sealed), SEAL)["block"])
+    def of(cls, state: EngineState, blocks: NDArray[np.intp], sealed: list[bytes]) -> _Difference:
+        """`blocks` changed since; `sealed`: records.SEAL entries that came."""
+        findable = np.unique(unpack(b"".join(sealed), SEAL)["block"])
         findable = findable[findable < state.num_blocks].astype(np.intp)
         columns = [getattr(state, name)[blocks] for name in ARRAYS]
         return cls(blocks, columns, findable, state.prefixes.entries[findable])
@@ -161,7 +161,10 @@ class Snapshots:
             return None  # a pool of another size
         if self._arrays[1] is not state.prefixes.entries:
             return None  # the cache was emptied, or a keyframe told of it
-        difference = _Difference.of(state, self._starts[-1], self._stretches[-1].sealed)
+        blocks = state.blocks_since(self._starts[-1])
+        if len(blocks) > state.num_blocks // 4:  # picking so many takes longer than copying all
+            return None
+        difference = _Difference.of(state, blocks, self._stretches[-1].sealed)
         since_whole = sum(each.difference.nbytes for each in self._to_whole(len(self._stretches) - 1))
         return difference if since_whole + difference.nbytes < state.pool_nbytes else None
 
