@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-EVERY = 60.0  # s; between two of these the heap of a busy window or engine grew by some 10 MiB
+EVERY = 30.0  # s; in twice that the heap of a busy window or engine grew by some 10 MiB
 
 
 def give_back() -> None:
