@@ -50,7 +50,11 @@ class Settings(Unsaved):
             _write(self._path, self._values)
             self.trouble = ""
         except OSError as error:
-            self.trouble = f"the window's settings could not be saved in {self._path.parent}: {error.strerror or error}"
+            why = error.strerror or error
+            self.trouble = (
+                f"the window's settings could not be saved in {self._path.parent}: {why}; "
+                "make that writable, or it opens as before next time"
+            )
 
 
 def _read(path: Path) -> dict[str, object]:

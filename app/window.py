@@ -38,18 +38,24 @@ def run(args: argparse.Namespace) -> int:
         print(f"servescope: {trouble}", file=sys.stderr)
         return 1
     from app.session import Appearance, Session
+    from app.settings import Settings
 
+    settings = Settings()
     try:
         workload = SIMULATED_LOAD if config.simulation is not None else WorkloadSettings()
         session = Session(
             config,
             Appearance(theme=args.theme, scale=args.scale),
             msgspec.structs.replace(workload, running=not args.quiet),
+            settings,
         )
         return session.run()
     except ImportError as error:
         print(f"servescope: {display.library_problem(error)}", file=sys.stderr)
         return 1
+    finally:
+        if settings.trouble:
+            print(f"servescope: {settings.trouble}", file=sys.stderr)
 
 
 def scale(text: str) -> float:

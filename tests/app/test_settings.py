@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.__main__ import main
 from app.paths import config_dir
 from app.settings import Settings, Unsaved
 
@@ -88,3 +89,24 @@ def test_where_settings_live(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("APPDATA", "/roaming")
     assert config_dir() == Path("/roaming/Servescope")
+
+
+def test_what_was_not_saved_is_told_when_the_window_closed(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SERVESCOPE_CONFIG", str(tmp_path / "file"))
+
+    class Closed:
+        """A session in which the theme was changed."""
+
+        def __init__(self, config, appearance, workload, settings):
+            self._settings = settings
+
+        def run(self) -> int:
+            self._settings.set("theme", "light")
+            return 0
+
+    monkeypatch.setattr("app.session.Session", Closed)
+    assert main(["--simulate", "h200:llama-3-8b"]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("servescope: the window's settings could not be saved") and "make that writable" in told
+    assert len(told.splitlines()) == 1
