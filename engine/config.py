@@ -170,6 +170,9 @@ PENALTIES = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_pena
 MAX_LENGTH_PENALTY = 10.0  # either sign; beyond it the power would leave a float's range sooner than mean anything
 
 
+BY_HAND = "asked for by hand"  # how the reason begins where a range ends beyond what any memory holds
+
+
 def _memory_ends(blocks: int, where: str) -> str:
     return f"memory: {blocks:,} blocks fit {where}"
 
@@ -211,8 +214,10 @@ def limits_of_size(bounds: dict[str, Limit], old: int, new: int) -> dict[str, Li
     """`bounds` of an engine whose blocks had `old` tokens, for blocks of `new`: the same memory holds others."""
     changed = dict(bounds)
     for key, where in _WHERE.items():
-        high = max(bounds[key].low, bounds[key].high * old // new)
-        changed[key] = Limit(bounds[key].low, high, bounds[key].unit, _memory_ends(int(high), where))
+        bound = bounds[key]
+        high = max(bound.low, bound.high * old // new)
+        why = bound.reason if bound.reason.startswith(BY_HAND) else _memory_ends(int(high), where)
+        changed[key] = Limit(bound.low, high, bound.unit, why)
     return changed
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from engine.budget import AutoBudget, Work, work_of
 from engine.build import fit
-from engine.config import EngineConfig, SettingRefused, limits, validate
+from engine.config import BY_HAND, EngineConfig, SettingRefused, limits, validate
 from engine.core import RequestRefused
 from engine.cost_model import counts, reached
 from engine.formulas import GIB
@@ -48,6 +48,9 @@ def build(config: EngineConfig, progress: Progress) -> Built:
     counted, rates = counts(profile.model), reached(profile.device, profile.model.shape.layers)
     runner = SimulatedRunner(profile, counted, rates, clock, asked, size, fits, most, period)
     bounds = limits(runner.model, size, most, runner.max_host_blocks())
+    if most > fits:
+        why = f"{BY_HAND}: more than one {profile.device.name} holds beside the weights"
+        bounds["kv_blocks"] = msgspec.structs.replace(bounds["kv_blocks"], reason=why)
     settings, notices = fit(config.settings, bounds, size)
     if settings.draft_method not in ("off", "ngram", "suffix", "layers"):
         notices.append(f"draft_method is suffix, not {settings.draft_method}: {_ABSENT}.")

@@ -136,6 +136,12 @@ def test_a_pool_beyond_the_device_is_allowed_and_labelled():
     assert built.engine.settings.kv_blocks == 400_000
     assert built.ready.device == "H200, simulated, pool beyond its memory"
     assert any("no such device could run this" in notice for notice in built.ready.notices)
+    assert built.ready.limits["kv_blocks"].reason == "asked for by hand: more than one H200 holds beside the weights"
+    built.engine.change({"block_size": 32})
+    limit = built.engine.bounds["kv_blocks"]
+    assert limit.high == 200_000 and limit.reason.startswith("asked for by hand")
+    within = build(config("h200:smollm2-135m", kv_blocks=300_000), lambda *_: None).ready.limits["kv_blocks"]
+    assert within.reason == f"memory: {int(within.high):,} blocks fit beside the weights"
 
 
 def test_a_model_that_does_not_fit_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
 
-from engine.config import AUTO, LiveSettings, Model, limits
+from engine.config import AUTO, Limit, LiveSettings, Model, limits
 from engine.records import Ack, Change, StepBudget
 from tests.ui.window_harness import Harness
 from ui import explain
@@ -153,6 +153,11 @@ def test_every_engine_slider_has_range_unit_and_reason():
         line = reasons.limit_line(key, limit)
         assert f"{limit.high:,.0f}" in line and "·" in line
         assert limit.reason in reasons.limit_story(limit)
+
+
+def test_a_pool_beyond_the_device_does_not_claim_that_memory_holds_it():
+    limit = Limit(4, 400_000, "blocks", "asked for by hand: more than one H200 holds beside the weights")
+    assert reasons.limit_line("kv_blocks", limit) == "4 – 400,000 blocks · asked for by hand"
 
 
 def test_flags_of_vllm():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine import formulas
-from engine.config import Limit, LiveSettings, Model
+from engine.config import BY_HAND, Limit, LiveSettings, Model
 from engine.records import StepBudget
 from ui import explain
 from ui.contracts import WORKLOAD_LIMITS, WorkloadSettings
@@ -64,7 +64,8 @@ def limit_line(key: str, limit: Limit) -> str:
     unit = limit.unit.replace(" per step", " a step").removesuffix(", 0 = off").removesuffix(", 0 = none")
     unit = unit.removesuffix(", 0 = a quarter").removesuffix("1 = off")
     span = f"{_number(limit.low)} – {_number(limit.high)} {unit}".rstrip()
-    return _joined(span, _WHY.get(key, "")) if limit.reason else span
+    why = BY_HAND if limit.reason.startswith(BY_HAND) else _WHY.get(key, "")
+    return _joined(span, why) if limit.reason else span
 
 
 def limit_story(limit: Limit) -> str:
